@@ -74,7 +74,7 @@ class SalienceInversionError(Halted):
 
     Structural, not by answer quality: the raw ratio is below the grounding floor while distinct source spans fall
     and retained salience rises; or the provenance floor is breached; or the hierarchy is pinned at its depth limit
-    (``reference/salience-inversion.txt``).
+    (the salience-inversion document, "Decision Boundary").
     """
 
 

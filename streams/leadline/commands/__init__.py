@@ -1,0 +1,1 @@
+"""What is done about trouble: incidents and the life of a command. Pure."""

@@ -1,0 +1,1 @@
+"""What crosses a wire: records, the codec, the table of topics, derived ids."""

@@ -1,0 +1,44 @@
+"""Bounds of what is accepted and of what is kept. Every one is documented in ``docs/wire.md``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "MAX_COUNT",
+    "MAX_DETAIL",
+    "MAX_EPOCH",
+    "MAX_FACTS",
+    "MAX_FUTURE_MS",
+    "MAX_ID",
+    "MAX_NESTING",
+    "MAX_RECORD_BYTES",
+    "MAX_SUMMARIES",
+    "WINDOW_ROUNDS",
+]
+
+MAX_RECORD_BYTES: Final = 256 * 1024
+"""Largest value of one event, in bytes."""
+MAX_NESTING: Final = 32
+"""Deepest nesting of objects and arrays in one event."""
+MAX_COUNT: Final = 2**53 - 1
+"""Largest token or span count: every JSON reader keeps it exact."""
+MAX_EPOCH: Final = 2**31 - 1
+MAX_ID: Final = 256
+"""Longest id, in characters."""
+MAX_DETAIL: Final = 1024
+"""Longest free text (an acknowledgement's detail, a drop's reason), in characters."""
+MAX_FACTS: Final = 512
+"""Facts in one record. State keeps at most :data:`MAX_KEPT_FACTS`."""
+MAX_KEPT_FACTS: Final = 256
+"""Facts that the state of one session follows; later ones are counted, not followed."""
+MAX_SUMMARIES: Final = 256
+"""Summaries listed in one round."""
+MAX_OPEN_INCIDENTS: Final = 32
+"""Incidents of one session that can be open at once; a further one is counted, not opened."""
+WINDOW_ROUNDS: Final = 16
+"""Rounds whose measurements a session's state keeps."""
+RECENT_EVENTS: Final = 16
+"""Event ids (checkpoints, acknowledgements) that a session's state keeps to tell duplicates."""
+MAX_FUTURE_MS: Final = 24 * 3600 * 1000
+"""How far ``ts`` may lie ahead of the receive time, in milliseconds."""

@@ -1,0 +1,211 @@
+"""The one compact record of a session: value of the sessions table and of its changelog ``leadline.sessions``.
+
+Bounded whatever the agent sends (:mod:`leadline.contracts.limits`). The records are mutable for speed; whoever changes one
+works on a copy made by :meth:`SessionState.working_copy`, and everything nested in it is replaced, never changed in place.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+import orjson
+from msgspec import Struct
+
+from leadline.contracts.orders import Cause, CommandKind, Measured, Mode, Parameters
+from leadline.errors import Malformed
+
+__all__ = [
+    "CommandState",
+    "Counts",
+    "FactRecord",
+    "Incident",
+    "Measurement",
+    "SessionState",
+    "Stage",
+    "decode_state",
+    "encode_state",
+]
+
+
+class Stage(StrEnum):
+    """Where a command stands; the diagram is in :mod:`leadline.commands.lifecycle`."""
+
+    ISSUED = "issued"
+    ACCEPTED = "accepted"
+    EFFECTIVE = "effective"
+    RESOLVED = "resolved"
+    ESCALATED = "escalated"
+    CANCELLED = "cancelled"
+
+
+class Measurement(Struct, frozen=True, array_like=True):
+    """One round's measurements, after the pass. Units as in :mod:`leadline.contracts.events`."""
+
+    round: int
+    raw_tokens: int
+    summary_tokens: int
+    distinct_source_spans: int
+    query_cosine_retained: float | None
+    summary_depth_max: int
+
+    @property
+    def raw_ratio(self) -> float | None:
+        """``raw / (raw + summary)``; ``None`` (unknown) when both are 0. Exactly 0.0 is a value."""
+        total = self.raw_tokens + self.summary_tokens
+        return None if total == 0 else self.raw_tokens / total
+
+    def measured(self) -> Measured:
+        """As it is shown in a violation."""
+        return Measured(
+            round=self.round,
+            raw_tokens=self.raw_tokens,
+            summary_tokens=self.summary_tokens,
+            distinct_source_spans=self.distinct_source_spans,
+            summary_depth_max=self.summary_depth_max,
+            raw_ratio=self.raw_ratio,
+            query_cosine_retained=self.query_cosine_retained,
+        )
+
+
+class FactRecord(Struct, frozen=True, omit_defaults=True):
+    """What is known of one fact. ``kept_level``: the last level it was seen kept at; ``lost_level``: the first it vanished at."""
+
+    fact_class: str = ""
+    recall_floor: float | None = None
+    kept_level: int | None = None
+    lost_level: int | None = None
+    excused: Literal["", "declared", "superseded"] = ""
+    """Why its absence is no loss: the summarizer said so, or a later fact replaced it."""
+
+
+class CommandState(Struct, frozen=True, omit_defaults=True):
+    """One command's record. Times are milliseconds since 1970."""
+
+    command_id: str
+    seq: int
+    kind: CommandKind
+    stage: Stage
+    attempt: int
+    issued_at: int
+    deadline: int
+    """When silence about it becomes a signal: first its expiry, once accepted the time by which it must show effect."""
+    parameters: Parameters = Parameters()
+    misses: int = 0
+    """Measurements since it was accepted that show no effect."""
+    repeats: int = 0
+    """Firings of its rule since it was issued."""
+
+
+class Incident(Struct, frozen=True, omit_defaults=True):
+    """One rule's trouble in one session, from the event that opened it to the event that resolves it."""
+
+    incident_id: str
+    rule: str
+    subject: str
+    """Tells apart incidents of one rule: ``L2`` for a checkpoint level, empty for the session as a whole."""
+    mode: Mode
+    opened_at: int
+    opened_round: int
+    opening: Measurement | None = None
+    level: int | None = None
+    facts: tuple[str, ...] = ()
+    firings: int = 1
+    good_rounds: int = 0
+    """Good rounds in a row since it last fired."""
+    releasing: bool = False
+    """Resolved; only the release (``resume``) is still to be acknowledged."""
+    command: CommandState | None = None
+    cause: Cause = Cause()
+    traceparent: str = ""
+    tracestate: str = ""
+
+
+class Counts(Struct, frozen=True, omit_defaults=True):
+    """What the order of events was like; one counter for each documented outcome."""
+
+    duplicates: int = 0
+    """Applied already (same round of this epoch, or same event id): ignored."""
+    reordered: int = 0
+    """A missing round that came late, within reach of the window: kept for trends, opens no incident."""
+    late: int = 0
+    """A round from beyond the window: ignored."""
+    gaps: int = 0
+    """Rounds that are missing now."""
+    stale_epoch: int = 0
+    """From an epoch that has ended: ignored."""
+    superseded: int = 0
+    """A round reported ok and then failed: its measurements were taken back."""
+    failed: int = 0
+    unknown: int = 0
+    """Rounds with no tokens at all: nothing can be said about them."""
+    bad_time: int = 0
+    """Events whose ``ts`` was no time with a zone: the receive time was used."""
+    after_end: int = 0
+    """Events of a session that had ended: ignored."""
+    unmatched_acks: int = 0
+    overflow: int = 0
+    """Facts or incidents past what the state keeps."""
+
+
+class SessionState(Struct, omit_defaults=True, tag_field="schema", tag="leadline.session/1"):
+    """Everything the monitor remembers of one session of one agent."""
+
+    session_id: str
+    agent_id: str
+    fleet: str = ""
+    epoch: int = 0
+    offset: int = -1
+    """Watermark: the events partition's offset of the last event applied."""
+    last_seen: int = 0
+    """Receive time of the last event, milliseconds since 1970."""
+    started: bool = False
+    """A session-start of this epoch was seen."""
+    ended_at: int | None = None
+    token_budget: int | None = None
+    fixed_tokens: int = 0
+    max_depth: int | None = None
+    penalizes_depth: bool | None = None
+    eviction: str | None = None
+    baseline_spans: int | None = None
+    last_round: int | None = None
+    seen_mask: int = 0
+    """Bit i is set when round ``last_round - i`` was seen."""
+    pinned_rounds: int = 0
+    """Consecutive rounds at the depth limit."""
+    depth_cap: int | None = None
+    """The cap that the monitor commanded."""
+    window: tuple[Measurement, ...] = ()
+    facts: dict[str, FactRecord] = {}
+    facts_reported: bool | None = None
+    """False once a checkpoint came without fact statuses and none ever with: constraints are not reported."""
+    recent_events: tuple[str, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    next_seq: int = 1
+    counts: Counts = Counts()
+    traceparent: str = ""
+    tracestate: str = ""
+    deadline: int | None = None
+    """When the monitor must look at this session again though nothing came, milliseconds since 1970."""
+
+    def working_copy(self) -> SessionState:
+        """A copy that may be changed; nested records are shared, as they are never changed in place."""
+        return copy(self)
+
+
+_decoder = msgspec.json.Decoder(SessionState)
+
+
+def encode_state(state: SessionState) -> bytes:
+    """A state record as JSON, UTF-8."""
+    return orjson.dumps(msgspec.to_builtins(state))
+
+
+def decode_state(value: bytes) -> SessionState:
+    """Raises :class:`Malformed` when the bytes are no state record of this major version."""
+    try:
+        return _decoder.decode(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed("not-a-state", str(error)) from None
