@@ -77,8 +77,8 @@ def decode_event(value: bytes | None) -> Decoded:
         pass
     raw = _load(value)
     bad_time = _drop_bad_time(raw)
-    event, unknown, newer = _convert(raw, _EVENTS)
-    return Decoded(cast(Event, event), unknown, newer, bad_time)
+    record, unknown, newer = _convert(raw, _EVENTS)
+    return Decoded(cast(Event, record), unknown, newer, bad_time)
 
 
 def decode_command(value: bytes | None) -> Command:

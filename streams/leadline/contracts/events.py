@@ -168,9 +168,7 @@ class DeclaredDrop(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     reason: Text = ""
 
 
-class Checkpoint(
-    _Event, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag="leadline.checkpoint/1"
-):
+class Checkpoint(_Event, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag="leadline.checkpoint/1"):
     """One summarizer call: what it was given, what it consumed, what survived.
 
     Budget closure: ``consumed_input_tokens == declared_input_tokens`` and ``seen_spans == source_spans``.
@@ -206,9 +204,7 @@ class Ack(_Event, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_
     raw_tokens_restored: Count | None = None
 
 
-class SessionEnd(
-    _Event, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag="leadline.session-end/1"
-):
+class SessionEnd(_Event, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag="leadline.session-end/1"):
     """Closes the session."""
 
     detail: Text = ""
