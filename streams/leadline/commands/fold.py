@@ -10,9 +10,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from leadline.contracts.orders import Command, Violation
+from msgspec.structs import replace
+
+from leadline.commands.incidents import next_deadline, settle
+from leadline.contracts import limits
+from leadline.contracts.codec import Decoded, decode_event
+from leadline.contracts.events import Ack, SessionEnd
+from leadline.contracts.ids import state_key
+from leadline.contracts.orders import Cause, Command, Tick, Violation
+from leadline.contracts.reasons import Reason
 from leadline.contracts.session_state import SessionState
-from leadline.detection.policy import Policy
+from leadline.contracts.trace import read_trace
+from leadline.detection.observe import observe
+from leadline.detection.policy import FleetPolicy, Policy
+from leadline.errors import Malformed
 
 __all__ = ["DeadLetter", "Folded", "Incoming", "fold"]
 
@@ -48,13 +59,115 @@ class Folded:
     outputs: list[Violation | Command] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
     ignored: dict[str, int] = field(default_factory=dict)
-    """Records that led to nothing, by why: ``tombstone``, ``replayed``, ``unknown-session``."""
+    """Records that led to nothing, by why: ``tombstone``, ``replayed``, ``unknown-session``, ``tick-early``."""
+    tolerated: dict[str, int] = field(default_factory=dict)
+    """What was read in spite of: ``unknown-fields``, ``newer-minor``, ``bad-time``, ``bad-trace-context``."""
+
+    def ignore(self, why: str) -> None:
+        self.ignored[why] = self.ignored.get(why, 0) + 1
+
+    def tolerate(self, what: str, count: int) -> None:
+        self.tolerated[what] = self.tolerated.get(what, 0) + count
 
 
-def fold(batch: Sequence[Incoming], load: Callable[[str], SessionState | None], policy: Policy, now: int) -> Folded:
+def fold(
+    batch: Sequence[Incoming],
+    load: Callable[[str], SessionState | None],
+    policy: Policy,
+    now: int,
+) -> Folded:
     """Apply ``batch`` (one partition, ascending offsets) at time ``now`` (ms since 1970).
 
     ``load`` gives the state stored under a state key; it is asked once for each session in the batch. Never raises for
     anything that an agent can send.
     """
-    raise NotImplementedError
+    folded = Folded()
+    for record in batch:
+        if record.value is None:
+            folded.ignore("tombstone")
+            continue
+        try:
+            decoded = decode_event(record.value)
+            receive = record.timestamp if 0 < record.timestamp <= now + limits.MAX_FUTURE_MS else now
+            _check(record, decoded, receive)
+        except Malformed as error:
+            folded.dead_letters.append(DeadLetter(record, error.reason, error.detail))
+            continue
+        _apply(folded, record, decoded, receive, load, policy, now)
+    return folded
+
+
+def _check(record: Incoming, decoded: Decoded, receive: int) -> None:
+    """What can only be told with the record's key and time at hand. Raises :class:`Malformed`."""
+    session_id = decoded.event.session_id
+    if record.key != session_id.encode():
+        if record.key is None:
+            raise Malformed(Reason.KEY_MISMATCH, "the message has no key; it must be the session id")
+        try:
+            key = record.key.decode()
+        except UnicodeDecodeError:
+            raise Malformed(Reason.BAD_UTF8, "the message key is not valid UTF-8; it must be the session id") from None
+        raise Malformed(Reason.KEY_MISMATCH, f"the message key {key[:80]!r} is not the session id {session_id[:80]!r}")
+    if decoded.ts is not None and decoded.ts - receive > limits.MAX_FUTURE_MS:
+        hours = (decoded.ts - receive) / 3_600_000
+        raise Malformed(Reason.FUTURE_TIMESTAMP, f"ts is {hours:.0f} h ahead of the receive time; check the agent's clock")
+
+
+def _apply(
+    folded: Folded,
+    record: Incoming,
+    decoded: Decoded,
+    receive: int,
+    load: Callable[[str], SessionState | None],
+    policy: Policy,
+    now: int,
+) -> None:
+    event = decoded.event
+    key = state_key(event.session_id, event.agent_id)
+    state = folded.states[key] if key in folded.states else load(key)
+    if state is not None and record.offset <= state.offset:
+        folded.states[key] = state
+        folded.ignore("replayed")
+        return
+    if state is None:
+        if isinstance(event, Ack | Tick | SessionEnd):
+            folded.ignore("unknown-session")
+            return
+        state = SessionState(session_id=event.session_id, agent_id=event.agent_id)
+    rules = policy.of(getattr(event, "fleet", "") or state.fleet)
+    if isinstance(event, Tick):
+        due = state.deadline
+        if due is None or due > now:
+            folded.ignore("tick-early")
+            return
+        if now >= _removal(state, rules):
+            folded.states[key] = None
+            return
+    observation = observe(state, event, receive, rules)
+    state = observation.state
+    state.offset = record.offset
+    if decoded.unknown_fields:
+        folded.tolerate("unknown-fields", decoded.unknown_fields)
+    if decoded.newer_minor:
+        folded.tolerate("newer-minor", 1)
+    if decoded.bad_time:
+        folded.tolerate("bad-time", 1)
+        state.counts = replace(state.counts, bad_time=state.counts.bad_time + 1)
+    if record.headers:
+        trace = read_trace(record.headers)
+        if trace.traceparent:
+            state.traceparent, state.tracestate = trace.traceparent, trace.tracestate
+        elif trace.ignored:
+            folded.tolerate("bad-trace-context", 1)
+    event_id = "" if isinstance(event, Tick) else event.event_id
+    cause = Cause(event_id=event_id, partition=record.partition, offset=record.offset)
+    folded.outputs.extend(settle(observation, event, now, rules, cause))
+    state.deadline = next_deadline(state, rules)
+    folded.states[key] = state
+
+
+def _removal(state: SessionState, policy: FleetPolicy) -> int:
+    """When the session's record goes: some time after its end, or after a long silence. ms since 1970."""
+    if state.ended_at is not None:
+        return state.ended_at + policy.ended_linger_ms
+    return state.last_seen + policy.idle_ms

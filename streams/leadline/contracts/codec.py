@@ -54,6 +54,8 @@ class Decoded(NamedTuple):
     """One readable event, and what was tolerated to read it."""
 
     event: Event
+    ts: int | None = None
+    """The event's own time, milliseconds since 1970; ``None`` where it gives none."""
     unknown_fields: int = 0
     newer_minor: bool = False
     bad_time: bool = False
@@ -70,15 +72,17 @@ def decode_event(value: bytes | None) -> Decoded:
     try:
         if value is not None and len(value) <= limits.MAX_RECORD_BYTES:
             event = _event_decoder.decode(value)
-            ts = getattr(event, "ts", "")
-            if not ts or parse_ms(ts) is not None:
-                return Decoded(event)
+            text = "" if isinstance(event, Tick) else event.ts
+            ts = parse_ms(text) if text else None
+            if ts is not None or not text:
+                return Decoded(event, ts)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass
     raw = _load(value)
     bad_time = _drop_bad_time(raw)
     record, unknown, newer = _convert(raw, _EVENTS)
-    return Decoded(cast(Event, record), unknown, newer, bad_time)
+    text = raw["ts"] if isinstance(raw.get("ts"), str) else ""
+    return Decoded(cast(Event, record), parse_ms(text) if text else None, unknown, newer, bad_time)
 
 
 def decode_command(value: bytes | None) -> Command:

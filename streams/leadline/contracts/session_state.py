@@ -38,7 +38,6 @@ class Stage(StrEnum):
     EFFECTIVE = "effective"
     RESOLVED = "resolved"
     ESCALATED = "escalated"
-    CANCELLED = "cancelled"
 
 
 class Measurement(Struct, frozen=True, array_like=True):
@@ -93,6 +92,7 @@ class CommandState(Struct, frozen=True, omit_defaults=True):
     deadline: int
     """When silence about it becomes a signal: first its expiry, once accepted the time by which it must show effect."""
     parameters: Parameters = Parameters()
+    reason: str = ""
     misses: int = 0
     """Measurements since it was accepted that show no effect."""
     repeats: int = 0

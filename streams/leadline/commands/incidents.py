@@ -1,0 +1,264 @@
+"""Incidents: opened by a rule that fires, updated while it stands, commanded once, resolved by measurements. Pure.
+
+While an incident is open further firings update it and send no second command. Silence never resolves one: only a finding that
+says OVER (or GOOD often enough in a row) does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from leadline.commands import issue
+from leadline.commands.lifecycle import Instruction, Signal, advance
+from leadline.contracts import ids, limits
+from leadline.contracts.codec import Event
+from leadline.contracts.events import Ack, Round
+from leadline.contracts.orders import Cause, Command, CommandKind, Parameters, Tick, Violation
+from leadline.contracts.session_state import CommandState, Incident, SessionState, Stage
+from leadline.detection.observe import Finding, Observation
+from leadline.detection.policy import FleetPolicy
+from leadline.detection.rules import UNHEEDED
+from leadline.detection.rules.base import Exit
+
+__all__ = ["next_deadline", "settle"]
+
+Outputs = list[Violation | Command]
+
+_ACK_SIGNALS = {
+    "accepted": Signal.ACCEPTED,
+    "done": Signal.DONE,
+    "refused": Signal.REFUSED,
+    "expired": Signal.EXPIRED,
+}
+_WATCHED = (Stage.ISSUED, Stage.ACCEPTED, Stage.EFFECTIVE)
+_REPEATS_WITHOUT_ACK = 2
+"""Firings after which a retry counts as repeated trouble though nobody acknowledged it."""
+
+
+def settle(observation: Observation, event: Event, now: int, policy: FleetPolicy, cause: Cause) -> Outputs:
+    """Decide what is done about an observation at ``now`` (ms since 1970): updates its state, returns what to send."""
+    return _Settlement(observation.state, now, policy, cause).run(observation, event)
+
+
+def next_deadline(state: SessionState, policy: FleetPolicy) -> int:
+    """When the session must be looked at again though nothing came, ms since 1970."""
+    if state.ended_at is not None:
+        return state.ended_at + policy.ended_linger_ms
+    due = state.last_seen + policy.idle_ms
+    for incident in state.incidents:
+        command = incident.command
+        if command is not None and command.stage in _WATCHED:
+            due = min(due, command.deadline)
+    return due
+
+
+class _Settlement:
+    """One event's worth of work on one state; exists for the length of one :func:`settle`."""
+
+    __slots__ = ("cause", "now", "outputs", "policy", "state")
+
+    def __init__(self, state: SessionState, now: int, policy: FleetPolicy, cause: Cause) -> None:
+        self.state = state
+        self.now = now
+        self.policy = policy
+        self.cause = cause
+        self.outputs: Outputs = []
+
+    def run(self, observation: Observation, event: Event) -> Outputs:
+        state = self.state
+        if observation.restarted or state.ended_at is not None:
+            # The trouble was of a context that is gone: nothing is left to repair, and nothing recovered either.
+            state.incidents = ()
+        if isinstance(event, Tick):
+            self._each(self._overdue)
+        elif isinstance(event, Ack):
+            self._acknowledged(event)
+        for finding in observation.findings:
+            self._found(finding, event)
+        return self.outputs
+
+    def _each(self, step: Callable[[Incident], None]) -> None:
+        for incident in self.state.incidents:
+            step(incident)
+
+    def _put(self, incident: Incident) -> None:
+        """Replace the incident of the same id, or add it."""
+        incidents = self.state.incidents
+        for index, known in enumerate(incidents):
+            if known.incident_id == incident.incident_id:
+                self.state.incidents = (*incidents[:index], incident, *incidents[index + 1 :])
+                return
+        self.state.incidents = (*incidents, incident)
+
+    def _drop(self, incident: Incident) -> None:
+        self.state.incidents = tuple(item for item in self.state.incidents if item.incident_id != incident.incident_id)
+
+    def _found(self, finding: Finding, event: Event) -> None:
+        known = next(
+            (
+                item
+                for item in self.state.incidents
+                if item.rule == finding.rule and item.subject == finding.subject and not item.releasing
+            ),
+            None,
+        )
+        if known is None:
+            if finding.decision.fired:
+                self._open(finding, event)
+        elif finding.decision.fired:
+            self._fired_again(known, finding)
+        elif finding.exit is Exit.OVER:
+            self._resolve(known)
+        else:
+            self._stands(known, finding)
+
+    def _open(self, finding: Finding, event: Event) -> None:
+        if len(self.state.incidents) >= limits.MAX_OPEN_INCIDENTS:
+            self.state.counts = replace(self.state.counts, overflow=self.state.counts.overflow + 1)
+            return
+        opened_by = f"r{event.round}" if isinstance(event, Round) else _event_name(event, self.cause)
+        incident = issue.opened(self.state, finding, opened_by, self.policy, self.now, self.cause)
+        self.outputs.append(issue.violation(self.state, incident, finding, self.now))
+        if incident.mode == "enforce" and finding.action != "none":
+            incident = self._command(incident, finding.action, 1, finding.parameters, finding.message)
+        self._put(incident)
+
+    def _command(self, incident: Incident, kind: CommandKind, attempt: int, parameters: Parameters, reason: str) -> Incident:
+        incident, record = issue.command(
+            self.state,
+            incident,
+            kind,
+            attempt,
+            parameters,
+            reason,
+            self.policy,
+            self.now,
+        )
+        if record.kind == "cap-depth":
+            self.state.depth_cap = parameters.max_depth
+        self.outputs.append(record)
+        return incident
+
+    def _fired_again(self, incident: Incident, finding: Finding) -> None:
+        facts = tuple(dict.fromkeys((*incident.facts, *finding.facts)))[: limits.MAX_KEPT_FACTS]
+        incident = replace(incident, firings=incident.firings + 1, good_rounds=0, facts=facts)
+        command = incident.command
+        if command is not None:
+            command = replace(command, repeats=command.repeats + 1)
+            incident = replace(incident, command=command)
+        self._put(incident)
+        if command is None or command.kind != "retry-level":
+            self._effect(incident, finding)
+        elif finding.on_repeat is not None:
+            if command.stage is Stage.ACCEPTED or command.repeats >= _REPEATS_WITHOUT_ACK:
+                again = f"{finding.message} (again after {command.kind})"
+                self._put(self._command(incident, finding.on_repeat, 1, Parameters(level=finding.level), again))
+        elif command.stage is Stage.ACCEPTED:
+            self._signal(incident, Signal.NO_EFFECT)
+
+    def _stands(self, incident: Incident, finding: Finding) -> None:
+        good = incident.good_rounds + 1 if finding.exit is Exit.GOOD else 0
+        incident = replace(incident, good_rounds=good)
+        self._put(incident)
+        if good >= self.policy.good_rounds:
+            self._resolve(incident)
+        else:
+            self._effect(incident, finding)
+
+    def _effect(self, incident: Incident, finding: Finding) -> None:
+        """Judge an accepted command by the newest measurement."""
+        command = incident.command
+        if command is None or finding.now is None or command.stage not in (Stage.ACCEPTED, Stage.EFFECTIVE):
+            return
+        if finding.improved:
+            self._signal(incident, Signal.IMPROVED)
+            return
+        command = replace(command, misses=command.misses + 1)
+        incident = replace(incident, command=command)
+        self._put(incident)
+        if command.misses >= self.policy.effect_rounds:
+            self._signal(incident, Signal.NO_EFFECT)
+
+    def _signal(self, incident: Incident, signal: Signal) -> None:
+        command = incident.command
+        assert command is not None
+        after, instruction = advance(command, signal, self.now, self.policy)
+        incident = replace(incident, command=after)
+        if instruction is Instruction.REISSUE:
+            incident = self._command(incident, command.kind, command.attempt + 1, command.parameters, command.reason)
+        elif instruction is Instruction.RELEASE:
+            incident = self._release(incident, command)
+        self._put(incident)
+        if instruction is Instruction.ESCALATE:
+            self._escalate(incident, signal)
+
+    def _escalate(self, incident: Incident, signal: Signal) -> None:
+        if incident.rule == UNHEEDED:
+            return  # Stopping the agent was the last resort; the violation stays open for people.
+        child, record = issue.unheeded(self.state, incident, _WHY.get(signal, signal.value), self.now, self.policy)
+        if self.policy.mode(UNHEEDED) == "off":
+            return
+        self.outputs.append(record)
+        if incident.releasing:
+            self._drop(incident)
+            return
+        if child.mode == "enforce":
+            child = self._command(child, "stop-agent", 1, Parameters(), record.message)
+        self._put(child)
+
+    def _resolve(self, incident: Incident) -> None:
+        """The measurements say that it is over: release the agent, and whatever was escalated from it."""
+        if incident.command is None:
+            self._drop(incident)
+        else:
+            self._signal(incident, Signal.RECOVERED)
+        subject = issue.subject_of(incident)
+        for child in self.state.incidents:
+            if child.rule == UNHEEDED and child.subject == subject and not child.releasing:
+                self._resolve(child)
+
+    def _release(self, incident: Incident, command: CommandState) -> Incident:
+        """Tell the agent that ``command`` is over; a cap on the depth stays."""
+        measured = self.state.window[-1] if self.state.window and incident.level is None else None
+        told = "the level closed"
+        if measured is not None:
+            told = f"raw ratio {measured.raw_ratio or 0.0:.2f}, {measured.distinct_source_spans} source spans"
+        parameters = Parameters(releases=command.command_id, max_depth=self.state.depth_cap)
+        reason = f"{issue.subject_of(incident)} is over: {told}"
+        return self._command(replace(incident, releasing=True), "resume", 1, parameters, reason)
+
+    def _acknowledged(self, ack: Ack) -> None:
+        for incident in self.state.incidents:
+            command = incident.command
+            if command is None:
+                continue
+            if command.command_id == ack.command_id:
+                if incident.releasing and ack.outcome in ("accepted", "done", "refused"):
+                    self._drop(incident)
+                else:
+                    self._signal(incident, _ACK_SIGNALS[ack.outcome])
+                return
+            earlier = (ids.command_id(incident.incident_id, command.kind, n) for n in range(1, command.attempt))
+            if ack.command_id in earlier:
+                return
+        self.state.counts = replace(self.state.counts, unmatched_acks=self.state.counts.unmatched_acks + 1)
+
+    def _overdue(self, incident: Incident) -> None:
+        command = incident.command
+        if command is not None and command.stage in _WATCHED and command.deadline <= self.now:
+            self._signal(incident, Signal.DEADLINE)
+
+
+_WHY = {
+    Signal.DEADLINE: "no-acknowledgement-or-effect-in-time",
+    Signal.NO_EFFECT: "acknowledged-without-effect",
+    Signal.REFUSED: "refused",
+    Signal.EXPIRED: "expired-at-the-agent",
+}
+
+
+def _event_name(event: Event, cause: Cause) -> str:
+    event_id = "" if isinstance(event, Tick) else event.event_id
+    return event_id or f"{cause.partition}/{cause.offset}"

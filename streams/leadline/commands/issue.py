@@ -1,0 +1,159 @@
+"""Making the records that go out: violations and commands, with ids derived from their cause."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from leadline.contracts import ids
+from leadline.contracts.orders import Action, Cause, Command, CommandKind, Parameters, Violation
+from leadline.contracts.session_state import CommandState, Incident, SessionState, Stage
+from leadline.contracts.times import format_ms
+from leadline.detection.observe import Finding
+from leadline.detection.policy import FleetPolicy
+from leadline.detection.rules import UNHEEDED
+
+__all__ = ["command", "opened", "subject_of", "unheeded", "violation"]
+
+
+def opened(state: SessionState, finding: Finding, opened_by: str, policy: FleetPolicy, now: int, cause: Cause) -> Incident:
+    """A new incident. ``opened_by`` is the round or event that opened it: the same on every replay."""
+    return Incident(
+        incident_id=ids.incident_id(state.session_id, state.agent_id, state.epoch, finding.rule, finding.subject, opened_by),
+        rule=finding.rule,
+        subject=finding.subject,
+        mode=policy.mode(finding.rule),
+        opened_at=now,
+        opened_round=finding.round if finding.round is not None else (state.last_round or 0),
+        opening=state.window[-1] if finding.level is None and state.window else None,
+        level=finding.level,
+        facts=finding.facts,
+        cause=cause,
+        traceparent=state.traceparent,
+        tracestate=state.tracestate,
+    )
+
+
+def violation(state: SessionState, incident: Incident, finding: Finding, now: int) -> Violation:
+    """The one violation of an incident. In shadow mode ``action`` is what enforcement would have done."""
+    action: Action = finding.action if incident.mode in ("enforce", "shadow") else "none"
+    return Violation(
+        violation_id=ids.violation_id(incident.incident_id),
+        incident_id=incident.incident_id,
+        rule=incident.rule,
+        reason=finding.decision.reason,
+        severity=finding.severity,
+        mode=incident.mode,
+        session_id=state.session_id,
+        agent_id=state.agent_id,
+        fleet=state.fleet,
+        epoch=state.epoch,
+        detected_at=format_ms(now),
+        message=finding.message,
+        action=action,
+        round=finding.round,
+        level=finding.level,
+        before=finding.before,
+        now=finding.now,
+        threshold=finding.threshold,
+        evidence=finding.evidence,
+        caused_by=incident.cause,
+        traceparent=incident.traceparent,
+        tracestate=incident.tracestate,
+    )
+
+
+def command(
+    state: SessionState,
+    incident: Incident,
+    kind: CommandKind,
+    attempt: int,
+    parameters: Parameters,
+    reason: str,
+    policy: FleetPolicy,
+    now: int,
+) -> tuple[Incident, Command]:
+    """Issue a command for ``incident``; takes the next ``seq`` from ``state`` (a working copy)."""
+    seq = state.next_seq
+    state.next_seq = seq + 1
+    expires_at = now + policy.command_ttl_ms
+    record = Command(
+        command_id=ids.command_id(incident.incident_id, kind, attempt),
+        seq=seq,
+        incident_id=incident.incident_id,
+        kind=kind,
+        session_id=state.session_id,
+        agent_id=state.agent_id,
+        fleet=state.fleet,
+        epoch=state.epoch,
+        issued_at=format_ms(now),
+        expires_at=format_ms(expires_at),
+        attempt=attempt,
+        rule=incident.rule,
+        reason=reason,
+        parameters=parameters,
+        caused_by=incident.cause,
+        traceparent=incident.traceparent,
+        tracestate=incident.tracestate,
+    )
+    kept = CommandState(
+        command_id=record.command_id,
+        seq=seq,
+        kind=kind,
+        stage=Stage.ISSUED,
+        attempt=attempt,
+        issued_at=now,
+        deadline=expires_at,
+        parameters=parameters,
+        reason=reason,
+    )
+    return replace(incident, command=kept), record
+
+
+def subject_of(incident: Incident) -> str:
+    """What an ``unheeded`` incident is about: the rule, and the level if it has one."""
+    return f"{incident.rule}/{incident.subject}" if incident.subject else incident.rule
+
+
+def unheeded(state: SessionState, parent: Incident, why: str, now: int, policy: FleetPolicy) -> tuple[Incident, Violation]:
+    """A command of ``parent`` had no acknowledgement, or no effect, after its attempts."""
+    failed = parent.command
+    assert failed is not None
+    subject = subject_of(parent)
+    incident = Incident(
+        incident_id=ids.incident_id(
+            state.session_id, state.agent_id, state.epoch, UNHEEDED, subject, f"{parent.incident_id}/{failed.kind}"
+        ),
+        rule=UNHEEDED,
+        subject=subject,
+        mode=policy.mode(UNHEEDED),
+        opened_at=now,
+        opened_round=state.last_round or 0,
+        opening=state.window[-1] if state.window else None,
+        cause=parent.cause,
+        traceparent=parent.traceparent,
+        tracestate=parent.tracestate,
+    )
+    commands_stop = failed.kind != "resume" and incident.mode in ("enforce", "shadow")
+    record = Violation(
+        violation_id=ids.violation_id(incident.incident_id),
+        incident_id=incident.incident_id,
+        rule=UNHEEDED,
+        reason=why,
+        severity="critical",
+        mode=incident.mode,
+        session_id=state.session_id,
+        agent_id=state.agent_id,
+        fleet=state.fleet,
+        epoch=state.epoch,
+        detected_at=format_ms(now),
+        message=f"{failed.kind} for {subject} was not heeded ({why}) after {failed.attempt} of {policy.attempts} attempts",
+        action="stop-agent" if commands_stop else "none",
+        round=state.last_round,
+        now=state.window[-1].measured() if state.window else None,
+        threshold={"attempts": policy.attempts},
+        evidence={"command_id": failed.command_id, "kind": failed.kind},
+        caused_by=parent.cause,
+        traceparent=parent.traceparent,
+        tracestate=parent.tracestate,
+    )
+    return incident, record

@@ -1,0 +1,72 @@
+"""Text of unknown origin, made fit for a log line, a header or a page. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["MASK", "MAX_PRINTED", "printable", "redact", "safe"]
+
+MASK: Final = "***"
+MAX_PRINTED: Final = 500
+"""How many characters of one text :func:`printable` shows unless told otherwise."""
+
+_SECRET_WORD = (
+    r"(?:pass(?:word|wd|phrase)?|pwd|secret|client[_-]?secret|token|access[_-]?token|refresh[_-]?token|api[_-]?key|apikey"
+    r"|auth(?:orization)?|credentials?|private[_-]?key|sasl[._-]\w{0,32}|session[_-]?key|cookie)"
+)
+# The name may be quoted (JSON, also JSON escaped within JSON) and prefixed (`db_password`, `X-Api-Key`).
+_ASSIGNED = re.compile(
+    rf"""(?ix) (?P<name> [\w.-]{{0,64}} {_SECRET_WORD} \\?["']? \s{{0,8}} [:=] \s{{0,8}} )
+    (?: (?P<quote> \\?["'] ) .*? (?: (?P=quote) | \Z ) | (?: (?:bearer|basic|digest|token) \s+ )? [^\s,;&"'<>}}\])\\]+ )"""
+)
+_SCHEME = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}")
+_URL_LOGIN = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{1,31}://)[^\s/@:]{0,256}:[^\s/@]{1,256}@")
+_KNOWN = re.compile(
+    r"\b(?:sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|xox[abprs]-[A-Za-z0-9-]{10,}"
+    r"|AKIA[0-9A-Z]{16}|AIza[0-9A-Za-z_-]{30,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)"
+)
+_KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL)
+
+
+def redact(text: str) -> str:
+    """``text`` with what looks like a secret replaced by ``***``.
+
+    Covers ``password=...`` and its like in plain text, JSON and query strings, ``Authorization`` headers, bearer and basic
+    credentials, logins in URLs, PEM private keys and the tokens of well-known services. It errs on the side of masking;
+    it is no proof that nothing secret remains.
+    """
+    text = _KEY_BLOCK.sub(MASK, text)
+    text = _ASSIGNED.sub(lambda found: f"{found['name']}{MASK}", text)
+    text = _SCHEME.sub(lambda found: f"{found[1]} {MASK}", text)
+    text = _URL_LOGIN.sub(lambda found: f"{found[1]}{MASK}@", text)
+    return _KNOWN.sub(MASK, text)
+
+
+_UNPRINTABLE = re.compile(
+    # C0 and C1 controls, DEL, line and paragraph separators, bidirectional overrides, zero-width characters, surrogates.
+    "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def printable(text: str, limit: int = MAX_PRINTED) -> str:
+    """``text`` on one line, at most ``limit`` characters and a mark of how many were cut off.
+
+    Control characters (so also terminal escape sequences), invisible and direction-changing characters and lone
+    surrogates are shown as escapes; the result can always be encoded as UTF-8.
+    """
+    cut = len(text) - limit
+    shown = _UNPRINTABLE.sub(_escape, text[:limit] if cut > 0 else text)
+    return f"{shown}…(+{cut})" if cut > 0 else shown
+
+
+def _escape(found: re.Match[str]) -> str:
+    char = found[0]
+    code = ord(char)
+    return _SHORT.get(char) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+
+def safe(text: str, limit: int = MAX_PRINTED) -> str:
+    """Redacted, then printable. Only the head of a very long text is looked at."""
+    return printable(redact(text[: 8 * limit]), limit)

@@ -1,0 +1,238 @@
+"""``observe(state, event, now)``: what an event says about its session. Pure.
+
+It keeps the session's measurements, facts and counts up to date and asks every rule; what is done about the findings is decided
+in :mod:`leadline.commands`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from leadline.contracts import limits
+from leadline.contracts.codec import Event
+from leadline.contracts.events import Ack, Checkpoint, Round, SessionEnd, SessionStart
+from leadline.contracts.orders import Action, CommandKind, Measured, Parameters, Severity, Tick
+from leadline.contracts.session_state import SessionState
+from leadline.detection import facts as following
+from leadline.detection.policy import FleetPolicy
+from leadline.detection.rounds import Arrival, arrive, measurement_of, remember
+from leadline.detection.rules import CHECKPOINT_RULES, ROUND_RULES
+from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, RoundView, Rule
+from leadline.detection.rules.depth_pin import at_limit
+
+__all__ = ["Finding", "Observation", "observe"]
+
+V = TypeVar("V", RoundView, CheckpointView)
+
+
+class Finding(NamedTuple):
+    """A rule that fired, or that has an incident open and says how it stands."""
+
+    rule: str
+    subject: str
+    """``L2`` for a checkpoint level, empty for the session as a whole."""
+    decision: Decision
+    exit: Exit
+    improved: bool
+    """Against the measurement at which the open incident began."""
+    severity: Severity = "info"
+    action: Action = "none"
+    message: str = ""
+    threshold: dict[str, float] = {}  # noqa: RUF012 - never changed
+    evidence: Evidence = {}  # noqa: RUF012 - never changed
+    parameters: Parameters = Parameters()
+    facts: tuple[str, ...] = ()
+    on_repeat: CommandKind | None = None
+    round: int | None = None
+    level: int | None = None
+    before: Measured | None = None
+    now: Measured | None = None
+
+
+class Observation(NamedTuple):
+    """``reasons``: what each rule that was asked said, fired or not. ``restarted``: a new epoch began."""
+
+    state: SessionState
+    findings: tuple[Finding, ...] = ()
+    reasons: tuple[tuple[str, Decision], ...] = ()
+    restarted: bool = False
+    arrival: Arrival | None = None
+    """For a round: how it related to those before it."""
+
+
+def observe(state: SessionState, event: Event, now: int, policy: FleetPolicy) -> Observation:
+    """Apply ``event``, received at ``now`` (ms since 1970), to ``state``, which is not changed."""
+    state = state.working_copy()
+    if isinstance(event, Tick):
+        return Observation(state)
+    restarted = False
+    if event.epoch is not None and event.epoch != state.epoch:
+        if event.epoch < state.epoch:
+            state.counts = replace(state.counts, stale_epoch=state.counts.stale_epoch + 1)
+            return Observation(state)
+        restarted = _restart(state, event.epoch)
+    state.last_seen = max(state.last_seen, now)
+    if event.fleet:
+        state.fleet = event.fleet
+    if state.ended_at is not None and not isinstance(event, Ack):
+        state.counts = replace(state.counts, after_end=state.counts.after_end + 1)
+        return Observation(state, restarted=restarted)
+    if isinstance(event, Round):
+        return _round(state, event, policy)._replace(restarted=restarted)
+    if isinstance(event, Checkpoint):
+        return _checkpoint(state, event, policy)._replace(restarted=restarted)
+    if isinstance(event, SessionStart):
+        _start(state, event)
+    elif isinstance(event, SessionEnd):
+        state.ended_at = now
+    return Observation(state, restarted=restarted)
+
+
+def _restart(state: SessionState, epoch: int) -> bool:
+    """A new epoch: everything measured before belongs to another context. Returns whether one was under way."""
+    was_used = state.last_round is not None or state.started or bool(state.facts)
+    state.epoch = epoch
+    state.started = False
+    state.ended_at = None
+    state.last_round = None
+    state.seen_mask = 0
+    state.pinned_rounds = 0
+    state.depth_cap = None
+    state.baseline_spans = None
+    state.window = ()
+    state.facts = {}
+    state.facts_reported = None
+    state.recent_events = ()
+    return was_used
+
+
+def _start(state: SessionState, event: SessionStart) -> None:
+    """Policy, baseline and facts. Sent again in the same epoch it adds facts, and never lowers the baseline."""
+    state.started = True
+    policy = event.policy
+    state.token_budget = policy.token_budget if policy.token_budget is not None else state.token_budget
+    state.max_depth = policy.max_depth if policy.max_depth is not None else state.max_depth
+    state.eviction = policy.eviction or state.eviction
+    if policy.scorer is not None and policy.scorer.penalizes_depth is not None:
+        state.penalizes_depth = policy.scorer.penalizes_depth
+    if event.session_start_spans is not None:
+        state.baseline_spans = max(event.session_start_spans, state.baseline_spans or 0)
+    followed = following.declare(state.facts, event.facts)
+    state.facts = followed.facts
+    if followed.overflow:
+        state.counts = replace(state.counts, overflow=state.counts.overflow + followed.overflow)
+
+
+def _round(state: SessionState, event: Round, policy: FleetPolicy) -> Observation:
+    arrival = arrive(state, event)
+    if arrival is Arrival.SUPERSEDES:
+        state.window = state.window[:-1]
+        state.pinned_rounds = max(0, state.pinned_rounds - 1)
+    if event.outcome == "failed" and arrival is not Arrival.DUPLICATE:
+        # A failed compaction left the working set as it was: nothing was measured.
+        state.counts = replace(state.counts, failed=state.counts.failed + 1)
+        return Observation(state, arrival=arrival)
+    if arrival in (Arrival.DUPLICATE, Arrival.LATE):
+        return Observation(state, arrival=arrival)
+    measurement = measurement_of(event)
+    if measurement.raw_tokens + measurement.summary_tokens == 0:
+        state.counts = replace(state.counts, unknown=state.counts.unknown + 1)
+        return Observation(state, arrival=arrival)
+    prev = state.window[-1] if state.window else None
+    remember(state, measurement)
+    if arrival is Arrival.REORDERED:
+        return Observation(state, arrival=arrival)
+    if not state.baseline_spans:
+        state.baseline_spans = event.session_start_spans
+    state.token_budget = event.token_budget
+    state.max_depth = event.max_depth
+    state.fixed_tokens = event.fixed_tokens or 0
+    pinned = at_limit(event.summary_depth_max, event.max_depth, state.depth_cap)
+    state.pinned_rounds = state.pinned_rounds + 1 if pinned else 0
+    view = RoundView(
+        prev=prev,
+        now=measurement,
+        pinned_rounds=state.pinned_rounds,
+        baseline_spans=state.baseline_spans,
+        max_depth=event.max_depth,
+        penalizes_depth=state.penalizes_depth,
+        eviction=state.eviction,
+        policy=policy,
+        inversion_open=any(item.rule == "inversion" and not item.releasing for item in state.incidents),
+        event=event,
+        fixed_tokens=state.fixed_tokens,
+        token_budget=event.token_budget,
+    )
+    findings: list[Finding] = []
+    reasons: list[tuple[str, Decision]] = []
+    for rule in ROUND_RULES:
+        decision = _ask(rule, view, state, policy, "", findings, reasons)
+        if rule.name == "inversion" and decision is not None and decision.fired:
+            view = view._replace(inversion_open=True)
+    return Observation(state, tuple(findings), tuple(reasons), arrival=arrival)
+
+
+def _checkpoint(state: SessionState, event: Checkpoint, policy: FleetPolicy) -> Observation:
+    if event.event_id:
+        if event.event_id in state.recent_events:
+            state.counts = replace(state.counts, duplicates=state.counts.duplicates + 1)
+            return Observation(state)
+        state.recent_events = (*state.recent_events, event.event_id)[-limits.RECENT_EVENTS :]
+    followed = following.follow(state.facts, event)
+    state.facts = followed.facts
+    if followed.overflow:
+        state.counts = replace(state.counts, overflow=state.counts.overflow + followed.overflow)
+    if event.facts is not None:
+        state.facts_reported = True
+    elif state.facts_reported is None:
+        state.facts_reported = False
+    view = CheckpointView(event, state.facts, policy)
+    findings: list[Finding] = []
+    reasons: list[tuple[str, Decision]] = []
+    for rule in CHECKPOINT_RULES:
+        _ask(rule, view, state, policy, f"L{event.level}", findings, reasons)
+    return Observation(state, tuple(findings), tuple(reasons))
+
+
+def _ask(
+    rule: Rule[V],
+    view: V,
+    state: SessionState,
+    policy: FleetPolicy,
+    subject: str,
+    findings: list[Finding],
+    reasons: list[tuple[str, Decision]],
+) -> Decision | None:
+    """Ask one rule; put words to it only where it fired or has an incident open."""
+    if policy.mode(rule.name) == "off":
+        return None
+    decision = rule.judge(view)
+    reasons.append((rule.name, decision))
+    open_one = next(
+        (item for item in state.incidents if item.rule == rule.name and item.subject == subject and not item.releasing), None
+    )
+    if not decision.fired and open_one is None:
+        return decision
+    leaving = Exit.STANDING if decision.fired else rule.exit(view, decision)
+    opening = open_one.opening if open_one is not None else None
+    finding = Finding(rule.name, subject, decision, leaving, rule.improved(view, opening))
+    if decision.fired:
+        finding = finding._replace(
+            severity=rule.severity,
+            action=rule.action(view),
+            message=rule.message(view),
+            threshold=rule.threshold(view),
+            evidence=rule.evidence(view),
+            parameters=rule.parameters(view),
+            facts=rule.facts(view),
+            on_repeat=rule.on_repeat,
+        )
+    if isinstance(view, RoundView):
+        before = view.prev.measured() if view.prev is not None else None
+        finding = finding._replace(round=view.now.round, before=before, now=view.now.measured())
+    else:
+        finding = finding._replace(round=view.checkpoint.round, level=view.checkpoint.level)
+    findings.append(finding)
+    return decision

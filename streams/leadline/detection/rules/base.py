@@ -1,0 +1,92 @@
+"""What a rule is: a pure judgement with a named reason, an exit, and the words for what it found.
+
+A rule never looks at a clock, at other rules, or at the incident it may have opened. It sees one view of the session and says
+whether it fires and why or why not; whether trouble that is already open still stands; and whether a command is working.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Generic, NamedTuple, TypeVar
+
+from leadline.contracts.events import Checkpoint, Round
+from leadline.contracts.orders import Action, CommandKind, Parameters, Severity
+from leadline.contracts.session_state import FactRecord, Measurement
+from leadline.detection.policy import FleetPolicy
+
+__all__ = ["CheckpointRule", "CheckpointView", "Decision", "Evidence", "Exit", "RoundRule", "RoundView", "Rule"]
+
+V = TypeVar("V")
+
+Evidence = dict[str, int | float | str | list[str]]
+
+
+class Decision(NamedTuple):
+    """Whether a rule fired, and the one named reason; a condition that was not met is named like one that was."""
+
+    fired: bool
+    reason: str
+
+
+class Exit(Enum):
+    """What the newest measurement says of trouble that is open."""
+
+    STANDING = "standing"
+    """It goes on."""
+    GOOD = "good"
+    """Back inside the limit, yet not past the exit level: several of these in a row end it."""
+    OVER = "over"
+    """Past the exit level: it has ended."""
+
+
+class RoundView(NamedTuple):
+    """One round as the rules see it. ``prev``: the last measured round before it in this epoch, if any."""
+
+    prev: Measurement | None
+    now: Measurement
+    pinned_rounds: int
+    """Consecutive rounds at the depth limit, this one included."""
+    baseline_spans: int
+    """``session_start_spans``."""
+    max_depth: int
+    penalizes_depth: bool | None
+    eviction: str | None
+    policy: FleetPolicy
+    inversion_open: bool = False
+    event: Round | None = None
+    """The record itself, for the rehydration plan; absent in a tick."""
+    fixed_tokens: int = 0
+    token_budget: int | None = None
+
+
+class CheckpointView(NamedTuple):
+    """One summarizer call as the rules see it. ``facts``: the session's facts with this checkpoint already applied."""
+
+    checkpoint: Checkpoint
+    facts: dict[str, FactRecord]
+    policy: FleetPolicy
+
+
+class Rule(NamedTuple, Generic[V]):
+    """A rule and its words. Every callable is pure and takes the view that made the decision."""
+
+    name: str
+    severity: Severity
+    action: Callable[[V], Action]
+    judge: Callable[[V], Decision]
+    exit: Callable[[V, Decision], Exit]
+    improved: Callable[[V, Measurement | None], bool]
+    """Whether this view is better than the measurement at which the incident opened: the command is working."""
+    message: Callable[[V], str]
+    threshold: Callable[[V], dict[str, float]]
+    evidence: Callable[[V], Evidence]
+    parameters: Callable[[V], Parameters]
+    facts: Callable[[V], tuple[str, ...]] = lambda view: ()
+    """The facts that it is about, by id."""
+    on_repeat: CommandKind | None = None
+    """What is commanded instead when the rule fires again although its command was obeyed; none: the same once more."""
+
+
+RoundRule = Rule[RoundView]
+CheckpointRule = Rule[CheckpointView]

@@ -1,0 +1,82 @@
+"""``drift``: little raw text is left, yet the sources are all still there. Lossy paraphrase, not inversion: record and go on.
+
+Fires when the raw ratio is below the floor while distinct source spans are stable (salience-inversion document, "Decision
+Boundary"). While an inversion is open, a pause in the fall of spans is part of it and no drift.
+"""
+
+from __future__ import annotations
+
+from leadline.contracts.orders import Action, Parameters
+from leadline.contracts.session_state import Measurement
+from leadline.detection import signals
+from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule
+
+__all__ = ["RULE"]
+
+FIRED = Decision(True, "raw-ratio-low-spans-stable")
+UNKNOWN = Decision(False, "no-tokens")
+FIRST = Decision(False, "no-previous-round")
+GROUNDED = Decision(False, "raw-ratio-at-or-above-floor")
+FALLING = Decision(False, "spans-falling")
+INVERTED = Decision(False, "inversion-open")
+
+
+def judge(view: RoundView) -> Decision:
+    ratio = view.now.raw_ratio
+    if ratio is None:
+        return UNKNOWN
+    if ratio >= view.policy.raw_ratio_floor:
+        return GROUNDED
+    if view.prev is None:
+        return FIRST
+    if signals.spans_falling(view.prev, view.now):
+        return FALLING
+    return INVERTED if view.inversion_open else FIRED
+
+
+def leave(view: RoundView, decision: Decision) -> Exit:
+    """Over at the exit ratio, or as soon as it has become an inversion."""
+    ratio = view.now.raw_ratio
+    over = view.inversion_open or (ratio is not None and ratio >= view.policy.raw_ratio_exit)
+    return Exit.OVER if over else Exit.STANDING
+
+
+def improved(view: RoundView, opening: Measurement | None) -> bool:
+    return False
+
+
+def message(view: RoundView) -> str:
+    return (
+        f"drift: raw ratio {view.now.raw_ratio or 0.0:.2f} is below {view.policy.raw_ratio_floor:.2f} with source spans stable "
+        f"at {view.now.distinct_source_spans}; not an inversion, go on and watch"
+    )
+
+
+def threshold(view: RoundView) -> dict[str, float]:
+    return {"raw_ratio_floor": view.policy.raw_ratio_floor, "raw_ratio_exit": view.policy.raw_ratio_exit}
+
+
+def evidence(view: RoundView) -> Evidence:
+    return {}
+
+
+def parameters(view: RoundView) -> Parameters:
+    return Parameters()
+
+
+def action(view: RoundView) -> Action:
+    return "none"
+
+
+RULE: Rule[RoundView] = Rule(
+    name="drift",
+    severity="info",
+    action=action,
+    judge=judge,
+    exit=leave,
+    improved=improved,
+    message=message,
+    threshold=threshold,
+    evidence=evidence,
+    parameters=parameters,
+)

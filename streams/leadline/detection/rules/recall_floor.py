@@ -1,0 +1,115 @@
+"""``recall-floor``: facts of a class were kept at a level below the floor that the class declares.
+
+The second condition of validity of the truncation-collapse document. Loss is attributed to the first level at which a fact
+vanished: a level that merely inherits the loss does not fire. A declared or superseded drop is no loss, and what an opaque
+summary holds is unknown: at risk, never absent.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from leadline.contracts.orders import Action, Parameters
+from leadline.contracts.session_state import Measurement
+from leadline.detection.facts import lost_at
+from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, Rule
+
+__all__ = ["RULE"]
+
+FIRED = Decision(True, "class-below-floor")
+OPAQUE = Decision(False, "summary-not-visible")
+NOT_REPORTED = Decision(False, "facts-not-reported")
+KEPT = Decision(False, "classes-at-or-above-floor")
+EARLIER = Decision(False, "lost-at-an-earlier-level")
+
+
+class _Shortfall(NamedTuple):
+    """One class below its floor at this level."""
+
+    fact_class: str
+    floor: float
+    kept: int
+    known: int
+    lost_here: tuple[str, ...]
+
+
+def _shortfalls(view: CheckpointView) -> list[_Shortfall]:
+    here = lost_at(view.checkpoint, view.facts)
+    found = []
+    for fact_class, standing in sorted(here.items()):
+        floor = standing.floor if standing.floor is not None else view.policy.recall_floor
+        known = standing.kept + len(standing.lost_here) + len(standing.lost_earlier)
+        if known and standing.kept / known < floor:
+            found.append(_Shortfall(fact_class, floor, standing.kept, known, standing.lost_here))
+    return found
+
+
+def judge(view: CheckpointView) -> Decision:
+    checkpoint = view.checkpoint
+    if not checkpoint.summary_visible:
+        return OPAQUE
+    if checkpoint.facts is None:
+        return NOT_REPORTED
+    short = _shortfalls(view)
+    if not short:
+        return KEPT
+    return FIRED if any(item.lost_here for item in short) else EARLIER
+
+
+def leave(view: CheckpointView, decision: Decision) -> Exit:
+    """Over when the level is summarized again and every class is at its floor."""
+    return Exit.OVER if decision is KEPT else Exit.STANDING
+
+
+def improved(view: CheckpointView, opening: Measurement | None) -> bool:
+    return False
+
+
+def facts(view: CheckpointView) -> tuple[str, ...]:
+    return tuple(fact for item in _shortfalls(view) for fact in item.lost_here)
+
+
+def message(view: CheckpointView) -> str:
+    level = view.checkpoint.level
+    parts = [
+        f"class {item.fact_class or 'unnamed'!r} kept {item.kept} of {item.known} facts (floor {item.floor:g})"
+        for item in _shortfalls(view)
+        if item.lost_here
+    ]
+    names = ", ".join(facts(view)[:8])
+    return f"recall floor broken at level {level}: {'; '.join(parts)}; lost here: {names}; summarize the level again"
+
+
+def threshold(view: CheckpointView) -> dict[str, float]:
+    return {f"recall_floor.{item.fact_class or 'unnamed'}": item.floor for item in _shortfalls(view)}
+
+
+def evidence(view: CheckpointView) -> Evidence:
+    return {"lost_facts": list(facts(view)), "first_lost_level": view.checkpoint.level}
+
+
+def parameters(view: CheckpointView) -> Parameters:
+    return Parameters(
+        level=view.checkpoint.level,
+        facts=list(facts(view)),
+        instruction="Summarize this level again and carry each named fact along, its literal values unchanged.",
+    )
+
+
+def action(view: CheckpointView) -> Action:
+    return "retry-level"
+
+
+RULE: Rule[CheckpointView] = Rule(
+    name="recall-floor",
+    severity="critical",
+    action=action,
+    judge=judge,
+    exit=leave,
+    improved=improved,
+    message=message,
+    threshold=threshold,
+    evidence=evidence,
+    parameters=parameters,
+    facts=facts,
+)
