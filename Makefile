@@ -1,0 +1,40 @@
+# Two commands are enough: `make demo` and `make test`. Both make their own .venv on first use.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup demo test lint format kafka-test clean
+
+help:  ## Show what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP)  ## Create .venv with everything that development and the demo need
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Leadline needs Python 3.11 or later; name one: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP)  ## Watch a fleet of agents being monitored, halted, repaired and released, through Kafka
+	$(BIN)/leadline demo $(ARGS)
+
+test: $(STAMP)  ## Run the tests on the embedded broker (ARGS='-k inversion' narrows)
+	$(BIN)/python -m pytest $(ARGS)
+
+kafka-test: $(STAMP)  ## Run the tests that need a broker a second time, on Apache Kafka (needs Java 17 and Maven)
+	LEADLINE_TEST_BROKERS=kafka $(BIN)/python -m pytest -m 'broker or kafka' $(ARGS)
+
+lint: $(STAMP)  ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)  ## Rewrite the code in the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## Remove everything that can be made again
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
