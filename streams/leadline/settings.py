@@ -1,0 +1,210 @@
+"""The settings of the monitor: the only reader of the environment (``LEADLINE_*``)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from leadline.contracts.topics import DEFAULT_PARTITIONS
+from leadline.errors import SettingsError
+
+__all__ = ["ClientConfigs", "Settings", "client_configs", "describe_settings", "load_settings"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Everything a worker is told from outside. Times carry their unit in the name; ``_s`` is seconds."""
+
+    bootstrap: str = "127.0.0.1:9092"
+    """Brokers to ask first, ``host:port`` separated by commas."""
+    data_dir: Path = Path("leadline-data")
+    """Where the sessions table keeps its local copy. One directory a worker."""
+    app_id: str = "leadline"
+    """Consumer group of the monitor's workers."""
+    partitions: int = DEFAULT_PARTITIONS
+    """Partitions of topics that are still to be created."""
+    replication: int = 1
+    """Replication factor of topics that are still to be created."""
+    instance_id: str = ""
+    """Stable and unique name of this worker; set, a restart under the same name needs no rebalance."""
+    create_topics: bool = False
+    """Create topics that are missing at start, rather than refuse."""
+    commit_interval_s: float = 0.1
+    """At least this long between two offset commits."""
+    batch_max: int = 1000
+    """Most records of one partition that are folded at once."""
+    cache_sessions: int = 10_000
+    """Most decoded session states kept in memory for one partition."""
+    session_timeout_s: float = 15.0
+    """Silence after which the broker gives this worker's partitions to others."""
+    broker_away_s: float = 120.0
+    """How long to wait for a broker that is away before the worker exits."""
+    drain_s: float = 20.0
+    """How long a stopping worker may take to finish what it has begun."""
+    dead_letter_s: float = 10.0
+    """How long one batch waits for the dead-letter topic before it goes on without."""
+    idempotence: bool = False
+    """Use the idempotent producer. Not every broker has one."""
+    verify_end_offsets: bool = False
+    """Ask twice for the end of the sessions changelog: some embedded brokers tell the wrong one."""
+    max_request_bytes: int = 2 * 1024 * 1024
+    """Largest request that is sent to the broker."""
+    log_level: str = "INFO"
+    log_json: bool = False
+    web_port: int = 0
+    """Port of the stream engine's own web pages; 0 is off."""
+    ready_file: str = ""
+    """A file that is written once partitions are assigned and state is restored."""
+
+
+class ClientConfigs(NamedTuple):
+    """The same way to the brokers for both client libraries."""
+
+    confluent: dict[str, Any]
+    aiokafka: dict[str, Any]
+
+
+def client_configs(settings: Settings) -> ClientConfigs:
+    """How to reach the brokers; every client that the monitor opens is made from this."""
+    return ClientConfigs(
+        {"bootstrap.servers": settings.bootstrap, "client.id": settings.app_id},
+        {"bootstrap_servers": settings.bootstrap.split(","), "client_id": settings.app_id},
+    )
+
+
+def load_settings(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
+    """Settings from ``environ`` (the process environment unless given); ``overrides`` that are not ``None`` win.
+
+    Raises :class:`SettingsError` with a sentence that names the variable, what is wrong with it and what to do.
+    """
+    source = os.environ if environ is None else environ
+    known = {f"LEADLINE_{field.name.upper()}": field.name for field in fields(Settings)}
+    values: dict[str, Any] = {}
+    for variable, name in known.items():
+        text = source.get(variable)
+        if text is not None and text.strip():
+            values[name] = _READERS[name](variable, text.strip())
+    for name, value in overrides.items():
+        if value is not None:
+            values[name] = _READERS[name](f"LEADLINE_{name.upper()}", str(value))
+    return replace(Settings(), **values)
+
+
+def describe_settings() -> list[tuple[str, str]]:
+    """Every variable with its default, for help pages."""
+    default = Settings()
+    return [(f"LEADLINE_{field.name.upper()}", str(getattr(default, field.name))) for field in fields(Settings)]
+
+
+Reader = Callable[[str, str], Any]
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
+_SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})", re.ASCII)
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+def _wrong(variable: str, text: str, problem: str, remedy: str) -> SettingsError:
+    shown = text if len(text) <= 80 else text[:80] + "…"
+    return SettingsError(f"{variable} is {shown!r}: {problem}. {remedy}")
+
+
+def _integer(least: int, most: int) -> Reader:
+    def read(variable: str, text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise _wrong(variable, text, "that is no whole number", f"Give one from {least} to {most}.") from None
+        if not least <= number <= most:
+            raise _wrong(variable, text, "that is out of range", f"Give a whole number from {least} to {most}.")
+        return number
+
+    return read
+
+
+def _seconds(least: float, most: float) -> Reader:
+    def read(variable: str, text: str) -> float:
+        remedy = f"Give seconds from {least:g} to {most:g}."
+        try:
+            number = float(text)
+        except ValueError:
+            raise _wrong(variable, text, "that is no number", remedy) from None
+        if not least <= number <= most:
+            raise _wrong(variable, text, "that is out of range", remedy)
+        return number
+
+    return read
+
+
+def _flag(variable: str, text: str) -> bool:
+    lowered = text.lower()
+    if lowered in ("1", "true", "yes", "on"):
+        return True
+    if lowered in ("0", "false", "no", "off"):
+        return False
+    raise _wrong(variable, text, "that is neither true nor false", "Give true or false.")
+
+
+def _name(variable: str, text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise _wrong(variable, text, "a name has 1 to 200 letters, digits, dots, dashes or underscores", "Choose another name.")
+    return text
+
+
+def _servers(variable: str, text: str) -> str:
+    servers = [part.strip() for part in text.split(",")]
+    for server in servers:
+        found = _SERVER.fullmatch(server)
+        if found is None or not 0 < int(found[1]) < 65536:
+            raise _wrong(
+                variable,
+                text,
+                f"{server[:80]!r} is no host:port" if server else "one of the servers is empty",
+                "Give host:port, several separated by commas, such as kafka-1:9092,kafka-2:9092.",
+            )
+    return ",".join(servers)
+
+
+def _path(variable: str, text: str) -> Path:
+    path = Path(text).expanduser()
+    if path.exists() and not path.is_dir():
+        raise _wrong(variable, text, "that is a file", "Give a directory; it is created where it is missing.")
+    return path
+
+
+def _level(variable: str, text: str) -> str:
+    if text.upper() not in _LEVELS:
+        raise _wrong(variable, text, "that is no log level", f"Give one of {', '.join(_LEVELS)}.")
+    return text.upper()
+
+
+def _text(_variable: str, text: str) -> str:
+    return text
+
+
+_READERS: dict[str, Reader] = {
+    "bootstrap": _servers,
+    "data_dir": _path,
+    "app_id": _name,
+    "partitions": _integer(1, 10_000),
+    "replication": _integer(1, 100),
+    "instance_id": _name,
+    "create_topics": _flag,
+    "commit_interval_s": _seconds(0.0, 60.0),
+    "batch_max": _integer(1, 100_000),
+    "cache_sessions": _integer(0, 10_000_000),
+    "session_timeout_s": _seconds(6.0, 600.0),
+    "broker_away_s": _seconds(1.0, 86_400.0),
+    "drain_s": _seconds(0.1, 3_600.0),
+    "dead_letter_s": _seconds(0.1, 600.0),
+    "idempotence": _flag,
+    "verify_end_offsets": _flag,
+    "max_request_bytes": _integer(1_000, 100_000_000),
+    "log_level": _level,
+    "log_json": _flag,
+    "web_port": _integer(0, 65_535),
+    "ready_file": _text,
+}
