@@ -1,0 +1,1 @@
+"""The stream processors: the only code that runs Faust."""

@@ -1,0 +1,199 @@
+"""The sessions table: one record a session, in RocksDB per partition, with the changelog ``leadline.sessions``.
+
+A batch is written as one RocksDB write and as changelog records on the very partition of its events; the stored changelog
+offset is noted once all of them are confirmed. Reads go through a bounded cache of decoded states.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import faust
+import msgspec
+import rocksdict
+from faust.types import TP
+
+from leadline.contracts.session_state import SessionState, decode_state, encode_state
+from leadline.contracts.topics import SESSIONS
+from leadline.processors.clock import Deadline
+from leadline.processors.outputs import Outgoing, Sent
+
+__all__ = ["STORE_OPTIONS", "Sessions", "SessionsTable"]
+
+STORE_OPTIONS = {
+    # The engine's default block cache is 2 GiB for each partition.
+    "block_cache_size": 16 * 1024 * 1024,
+    "write_buffer_size": 8 * 1024 * 1024,
+    "max_write_buffer_number": 2,
+    "target_file_size_base": 16 * 1024 * 1024,
+    "max_open_files": 256,
+}
+"""Explicit and small. Never set ``ttl``: it expires live sessions."""
+
+_YIELD_EVERY = 500
+
+
+class _Mark(msgspec.Struct):
+    """The fields of a stored state that restoring needs; the rest is skipped unread."""
+
+    session_id: str
+    agent_id: str
+    offset: int = -1
+    deadline: int | None = None
+
+
+_mark = msgspec.json.Decoder(_Mark)
+
+
+class SessionsTable(faust.Table):  # type: ignore[misc]
+    """The engine's table, with batch access by partition and a restore that never goes back in time."""
+
+    logger = logging.getLogger("faust.leadline")
+
+    def get_bytes(self, partition: int, key: bytes) -> bytes | None:
+        value: bytes | None = self.data._db_for_partition(partition).get(key)
+        return value
+
+    def put_all(self, partition: int, items: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """One atomic write; ``None`` removes."""
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        for key, value in items:
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        self.data._db_for_partition(partition).write(batch)
+
+    def note_changelog(self, partition: int, offset: int) -> None:
+        """Everything up to this changelog offset is in the local store."""
+        self.data.set_persisted_offset(TP(SESSIONS.name, partition), offset)
+
+    def items_of(self, partition: int) -> Iterable[tuple[bytes, bytes]]:
+        pairs: Iterable[tuple[bytes, bytes]] = self.data._visible_items(self.data._db_for_partition(partition))
+        return pairs
+
+    def apply_changelog_batch(self, batch: Iterable[Any]) -> None:
+        """Restore from the changelog.
+
+        A worker that was declared dead but still finished a write leaves an older state behind a newer one: of two states
+        the one with the higher watermark stays.
+        """
+        events = list(batch)
+        latest: dict[tuple[int, bytes], int] = {}
+        kept = []
+        for event in events:
+            message = event.message
+            place = message.partition, message.key
+            if message.value is not None:
+                mark = _watermark(message.value)
+                known = latest.get(place)
+                if known is None:
+                    stored = self.get_bytes(*place)
+                    known = -1 if stored is None else _watermark(stored)
+                if mark < known:
+                    continue
+                latest[place] = mark
+            else:
+                latest[place] = -1
+            kept.append(event)
+        super().apply_changelog_batch(kept)
+        ends: dict[int, int] = {}
+        for event in events:
+            ends[event.message.partition] = max(event.message.offset, ends.get(event.message.partition, -1))
+        for partition, offset in ends.items():
+            self.note_changelog(partition, offset)
+
+
+def _watermark(value: bytes) -> int:
+    try:
+        return _mark.decode(value).offset
+    except msgspec.MsgspecError:
+        return -1
+
+
+class Sessions:
+    """Typed states over a :class:`SessionsTable`."""
+
+    def __init__(
+        self, table: SessionsTable, confirm: Callable[[Sequence[Outgoing]], Awaitable[list[Sent]]], cache_size: int
+    ) -> None:
+        self._table = table
+        self._confirm = confirm
+        self._cache_size = cache_size
+        self._cache: dict[int, OrderedDict[str, SessionState]] = {}
+
+    def loader(self, partition: int) -> Callable[[str], SessionState | None]:
+        """``load`` as the fold wants it. Raises :class:`~leadline.errors.Malformed` when the store holds no state there."""
+        cache = self._cache.setdefault(partition, OrderedDict())
+
+        def load(key: str) -> SessionState | None:
+            state = cache.get(key)
+            if state is not None:
+                cache.move_to_end(key)
+                return state
+            value = self._table.get_bytes(partition, _key(key))
+            return None if value is None else decode_state(value)
+
+        return load
+
+    async def write(self, changes: Mapping[int, Mapping[str, SessionState | None]], current: Callable[[], bool]) -> bool:
+        """Store the states of a batch, by partition, and return once their changelog records are confirmed.
+
+        ``current``: whether the partitions are still this worker's; asked right before the store is touched, and when they
+        are not, nothing is written and the answer is false.
+        """
+        encoded = {
+            partition: [(_key(key), None if state is None else encode_state(state)) for key, state in states.items()]
+            for partition, states in changes.items()
+            if states
+        }
+        if not current():
+            return False
+        for partition, items in encoded.items():
+            self._table.put_all(partition, items)
+            self._remember(partition, changes[partition])
+        records = [Outgoing(SESSIONS.name, partition, key, value) for partition, items in encoded.items() for key, value in items]
+        ends: dict[int, int] = {}
+        for sent in await self._confirm(records):
+            ends[sent.partition] = max(sent.offset, ends.get(sent.partition, -1))
+        if not current():
+            return False
+        for partition, offset in ends.items():
+            self._table.note_changelog(partition, offset)
+        return True
+
+    def _remember(self, partition: int, states: Mapping[str, SessionState | None]) -> None:
+        cache = self._cache.setdefault(partition, OrderedDict())
+        for key, state in states.items():
+            if state is None:
+                cache.pop(key, None)
+            elif self._cache_size:
+                cache[key] = state
+                cache.move_to_end(key)
+        while len(cache) > self._cache_size:
+            cache.popitem(last=False)
+
+    def forget(self, partitions: Iterable[int]) -> None:
+        """Drop the cached states of partitions that may have changed hands."""
+        for partition in partitions:
+            self._cache.pop(partition, None)
+
+    async def deadlines(self, partition: int) -> AsyncIterator[tuple[str, Deadline]]:
+        """Every stored deadline of a partition; gives way to others from time to time."""
+        for number, (key, value) in enumerate(self._table.items_of(partition)):
+            if number % _YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+            try:
+                mark = _mark.decode(value)
+            except msgspec.MsgspecError:
+                continue
+            if mark.deadline is not None:
+                yield key.decode("utf-8", "surrogatepass"), Deadline(mark.session_id, mark.agent_id, mark.deadline)
+
+
+def _key(key: str) -> bytes:
+    return key.encode("utf-8", "surrogatepass")

@@ -1,0 +1,141 @@
+"""The topics on the cluster against THE table (:mod:`leadline.contracts.topics`): look, create, refuse.
+
+Topics are created from the table before a worker starts, the sessions changelog among them: a broker or an engine that
+creates them by itself picks the wrong partition count or the wrong cleanup policy, and neither can be mended later.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from leadline.contracts.topics import EVENTS, TOPICS, Topic
+from leadline.errors import BrokerError, TopicMismatch
+from leadline.settings import Settings, client_configs
+
+__all__ = ["Finding", "check", "create", "ensure", "require"]
+
+
+class Finding(NamedTuple):
+    """One topic as it is and as it should be. ``problem`` is empty where all is well; ``remedy`` says what to do."""
+
+    topic: str
+    partitions: int | None
+    """``None``: there is no such topic."""
+    expected: int | None
+    """``None``: any number will do."""
+    problem: str
+    remedy: str
+
+
+def check(settings: Settings, timeout_s: float = 10.0) -> list[Finding]:
+    """Compare every topic of the table with the cluster. Raises :class:`BrokerError` when no broker answers in time."""
+    counts = _counts(_admin(settings), settings, timeout_s)
+    events = counts.get(EVENTS.name)
+    return [_finding(topic, counts.get(topic.name), events) for topic in TOPICS]
+
+
+def _finding(topic: Topic, count: int | None, events: int | None) -> Finding:
+    expected = events if topic.partitioned_as_events else None
+    if count is None:
+        wanted = f" with {events} partitions, as {EVENTS.name} has" if expected is not None and events is not None else ""
+        return Finding(
+            topic.name,
+            None,
+            expected,
+            f"topic {topic.name} does not exist",
+            f"Create it{wanted}: run `leadline topics create`, or start the monitor with LEADLINE_CREATE_TOPICS=true.",
+        )
+    if expected is not None and count != expected:
+        return Finding(
+            topic.name,
+            count,
+            expected,
+            f"topic {topic.name} has {count} partitions but {EVENTS.name} has {expected}; they must be equal",
+            f"Delete {topic.name} and create it again with {expected} partitions (`leadline topics create`); "
+            f"partitions of {EVENTS.name} must never be added to.",
+        )
+    return Finding(topic.name, count, expected, "", "")
+
+
+def require(findings: list[Finding]) -> int:
+    """The partition count, when all is well; else raises :class:`TopicMismatch` with both numbers and what to do."""
+    wrong = [finding for finding in findings if finding.problem]
+    if wrong:
+        raise TopicMismatch(" ".join(f"{finding.problem}. {finding.remedy}" for finding in wrong))
+    return next(finding.partitions or 0 for finding in findings if finding.topic == EVENTS.name)
+
+
+def create(settings: Settings, timeout_s: float = 30.0) -> list[str]:
+    """Create what is missing and return the names; what exists is left as it is.
+
+    New topics take the partition count of ``leadline.events`` where it exists, else ``settings.partitions``.
+    Raises :class:`BrokerError` when a topic can't be created.
+    """
+    admin = _admin(settings)
+    counts = _counts(admin, settings, timeout_s)
+    partitions = counts.get(EVENTS.name, settings.partitions)
+    missing = [topic for topic in TOPICS if topic.name not in counts]
+    if not missing:
+        return []
+    new = [NewTopic(topic.name, partitions, settings.replication, config=dict(topic.config)) for topic in missing]
+    created = []
+    for name, future in admin.create_topics(new, operation_timeout=timeout_s, request_timeout=timeout_s).items():
+        try:
+            future.result(timeout_s + 5)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                continue
+            raise BrokerError(
+                f"topic {name} could not be created with {partitions} partitions and {settings.replication} replicas: "
+                f"{error.args[0].str()}. Check the rights of this client and LEADLINE_REPLICATION."
+            ) from None
+        created.append(name)
+    _await_visible(admin, settings, {topic.name for topic in missing}, timeout_s)
+    return created
+
+
+def ensure(settings: Settings) -> int:
+    """What a worker does at start: wait for the broker, create if it may, and go on only if all is well.
+
+    Returns the partition count. Raises :class:`BrokerError` past ``settings.broker_away_s``, or :class:`TopicMismatch`.
+    """
+    deadline = time.monotonic() + settings.broker_away_s
+    while True:
+        try:
+            if settings.create_topics:
+                create(settings)
+            return require(check(settings, timeout_s=5.0))
+        except BrokerError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.5)
+
+
+def _admin(settings: Settings) -> AdminClient:
+    # Its own log lines about each refused connection add nothing: what matters is raised.
+    return AdminClient({**client_configs(settings).confluent, "log_level": 0, "socket.timeout.ms": 10_000})
+
+
+def _counts(admin: AdminClient, settings: Settings, timeout_s: float) -> dict[str, int]:
+    """Partition counts of the topics that exist. Asks for all topics: asking for one by name may create it."""
+    try:
+        listed: dict[str, Any] = admin.list_topics(timeout=timeout_s).topics
+    except KafkaException as error:
+        raise BrokerError(
+            f"no broker answered at {settings.bootstrap} within {timeout_s:g} s ({error.args[0].str()}). "
+            "Check LEADLINE_BOOTSTRAP and that the broker runs."
+        ) from None
+    return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None and topic.partitions}
+
+
+def _await_visible(admin: AdminClient, settings: Settings, names: set[str], timeout_s: float) -> None:
+    """A topic that was just created takes a moment to appear in the metadata."""
+    deadline = time.monotonic() + timeout_s
+    while names - _counts(admin, settings, timeout_s).keys():
+        if time.monotonic() > deadline:
+            raise BrokerError(f"topics {', '.join(sorted(names))} were created but do not appear; is the cluster healthy?")
+        time.sleep(0.1)

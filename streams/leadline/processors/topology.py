@@ -1,0 +1,147 @@
+"""All wiring of the monitor on one screen.
+
+::
+
+    leadline.events ──> watch ──> leadline.violations, leadline.commands, leadline.dead-letters
+         ^                └─────> leadline.sessions ──> restore (after a rebalance)
+         └── clock <── deadlines of the sessions
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from mode import CrashingSupervisor
+
+from leadline.commands.fold import fold as real_fold
+from leadline.contracts.topics import COMMANDS, DEAD_LETTERS, EVENTS, SESSIONS, VIOLATIONS
+from leadline.detection.policy import DEFAULT_POLICY, Policy
+from leadline.processors.app import events_topic, make_app
+from leadline.processors.clock import Clock, run_clock
+from leadline.processors.engine import MonitorApp
+from leadline.processors.outputs import Delivery
+from leadline.processors.table import STORE_OPTIONS, Sessions, SessionsTable
+from leadline.processors.watch import Fold, Watch
+from leadline.settings import Settings
+
+__all__ = ["Monitor", "Step", "topology", "wire"]
+
+log = logging.getLogger(__name__)
+
+
+class Step(NamedTuple):
+    """A stage: what it reads and what it writes."""
+
+    source: str
+    stage: str
+    targets: tuple[str, ...]
+
+
+def topology() -> list[Step]:
+    """The topology as data, in the order of the flow."""
+    return [
+        Step(EVENTS.name, "watch", (VIOLATIONS.name, COMMANDS.name, DEAD_LETTERS.name, SESSIONS.name)),
+        Step(SESSIONS.name, "restore", ()),
+        Step("deadlines", "clock", (EVENTS.name,)),
+    ]
+
+
+@dataclass(slots=True)
+class Monitor:
+    """One worker's parts, wired and not started."""
+
+    app: MonitorApp
+    watch: Watch
+    clock: Clock
+    sessions: Sessions
+    delivery: Delivery
+    counts: Counter[str]
+
+
+def wall_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def wire(
+    settings: Settings,
+    policy: Policy = DEFAULT_POLICY,
+    fold: Fold = real_fold,
+    now: Callable[[], int] = wall_clock,
+    partitions: int | None = None,
+) -> Monitor:
+    """Build a worker from its settings. Call it inside the event loop that will run it."""
+    counts: Counter[str] = Counter()
+    app = make_app(settings, partitions)
+    events = events_topic(app)
+    delivery = Delivery(app.hand_over, app.reachable, settings.broker_away_s, settings.dead_letter_s, counts)
+    table = _table(app)
+    sessions = Sessions(table, delivery.confirm, settings.cache_sessions)
+    clock = Clock()
+    watch = Watch(app, sessions, delivery, clock, fold, policy, now, settings, counts)
+
+    app.agent(events, name="watch", concurrency=1, supervisor_strategy=CrashingSupervisor)(_agent(watch))
+
+    async def tick() -> None:
+        await run_clock(clock, delivery.confirm, app.flowing, now, counts)
+
+    async def revoked(_app: Any, revoked: Any, **_: Any) -> None:
+        partitions = {tp.partition for tp in revoked if tp.topic == EVENTS.name}
+        await watch.quiesce(partitions, settings.session_timeout_s / 2)
+
+    async def restored() -> None:
+        # The engine swallows what is raised here, and a worker without deadlines would look healthy.
+        try:
+            for partition in app.active_partitions(SESSIONS.name):
+                sessions.forget([partition])
+                clock.load(partition, [entry async for entry in sessions.deadlines(partition)])
+        except Exception as error:
+            log.exception("deadlines could not be restored")
+            await app.crash(error)
+
+    async def before_stop() -> None:
+        await watch.drain(settings.drain_s / 2)
+
+    app.task(tick)
+    app.on_partitions_revoked.connect(revoked, weak=False)
+    table.on_recover(restored)
+    app.before_stop = before_stop
+    app.when_ready.append(watch.resume)
+    return Monitor(app, watch, clock, sessions, delivery, counts)
+
+
+def _agent(watch: Watch) -> Any:
+    async def consume(stream: Any) -> None:
+        await watch.consume(stream)
+
+    return consume
+
+
+def _table(app: MonitorApp) -> SessionsTable:
+    changelog = app.topic(
+        SESSIONS.name,
+        key_type=bytes,
+        value_type=bytes,
+        key_serializer="raw",
+        value_serializer="raw",
+        acks=False,
+        internal=True,
+        compacting=True,
+        allow_empty=True,
+        maxsize=131_072,
+    )
+    table = SessionsTable(
+        app,
+        name="sessions",
+        key_type=bytes,
+        value_type=bytes,
+        changelog_topic=changelog,
+        options=dict(STORE_OPTIONS),
+        recovery_buffer_size=1000,
+    )
+    added: SessionsTable = app.tables.add(table)
+    return added

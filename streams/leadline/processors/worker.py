@@ -1,0 +1,201 @@
+"""One worker process: start, watch over, stop. ``leadline monitor`` and ``python -m leadline.processors.worker`` run it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import faust.worker
+
+from leadline.commands.fold import fold as real_fold
+from leadline.contracts.topics import EVENTS
+from leadline.detection.policy import DEFAULT_POLICY, Policy
+from leadline.errors import BrokerError, Refused
+from leadline.processors import topics
+from leadline.processors.logs import setup, with_fields
+from leadline.processors.outputs import Undeliverable
+from leadline.processors.topology import Monitor, wall_clock, wire
+from leadline.processors.watch import Fold
+from leadline.settings import Settings, load_settings
+
+__all__ = ["BROKER_AWAY", "CRASHED", "NOT_DRAINED", "OK", "REFUSED", "main", "run"]
+
+log = logging.getLogger(__name__)
+
+OK = 0
+CRASHED = 1
+"""A handler failed: a bug, or a record that the broker refuses. Nothing was committed past it."""
+REFUSED = 2
+"""Settings or topics must be put right first."""
+BROKER_AWAY = 3
+NOT_DRAINED = 4
+"""Told to stop, but what was in flight did not end in time; it comes again."""
+
+_PROBE_S = 5.0
+
+
+def run(settings: Settings, policy: Policy = DEFAULT_POLICY, fold: Fold = real_fold, now: Callable[[], int] = wall_clock) -> int:
+    """Run a worker until it is told to stop or fails; returns the exit code. Blocks; call it in the main thread."""
+    setup(settings.log_level, settings.log_json)
+    try:
+        partitions = topics.ensure(settings)
+    except Refused as error:
+        log.error("%s", error)
+        return REFUSED
+    except BrokerError as error:
+        log.error("%s", error)
+        return BROKER_AWAY
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    monitor = loop.run_until_complete(_wire(settings, policy, fold, now, partitions))
+    worker = _Worker(monitor, settings, loop)
+    try:
+        worker.execute_from_commandline()
+    except SystemExit:
+        pass
+    except Exception:
+        log.exception("the worker failed while it stopped")
+        return CRASHED
+    finally:
+        worker.disarm()
+    return _verdict(worker.crash_reason or monitor.app.crash_reason)
+
+
+async def _wire(settings: Settings, policy: Policy, fold: Fold, now: Callable[[], int], partitions: int) -> Monitor:
+    return wire(settings, policy, fold, now, partitions)
+
+
+def _verdict(reason: BaseException | None) -> int:
+    """The exit code, and one clear sentence in the log."""
+    if reason is None:
+        log.info("stopped")
+        return OK
+    if isinstance(reason, BrokerError):
+        log.error("%s", reason)
+        return BROKER_AWAY
+    if isinstance(reason, Undeliverable):
+        log.error("%s", reason)
+        return CRASHED
+    log.error(
+        "the worker failed with %s: %s. Nothing was committed past the records it was working on.",
+        type(reason).__name__,
+        reason,
+        exc_info=reason,
+    )
+    return CRASHED
+
+
+class _Worker(faust.worker.Worker):  # type: ignore[misc]
+    """Faust's worker with an end that comes for certain, a watch over the broker, and no debugger on a signal."""
+
+    def __init__(self, monitor: Monitor, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(
+            monitor.app,
+            loop=loop,
+            loglevel=settings.log_level,
+            override_logging=False,
+            redirect_stdouts=False,
+            quiet=True,
+            workdir=Path.cwd(),
+            blocking_timeout=0.0,
+        )
+        self.spinner = None
+        self._monitor = monitor
+        self._settings = settings
+        self._timer: threading.Timer | None = None
+        self._ready = False
+        monitor.app.when_ready.append(self._on_ready)
+
+    def _on_sigusr2(self) -> None:
+        """Faust opens a debugger here; a server must not."""
+
+    def _schedule_shutdown(self, signal: Any) -> None:
+        log.info("stopping", extra=with_fields(signal=getattr(signal, "name", signal)))
+        self.arm(NOT_DRAINED)
+        super()._schedule_shutdown(signal)
+
+    def arm(self, code: int) -> None:
+        """From now on the process ends within the drain limit, by force if need be, whatever hangs."""
+        if self._timer is None:
+            self._timer = threading.Timer(self._settings.drain_s, _force, (code, self._settings.drain_s))
+            self._timer.daemon = True
+            self._timer.start()
+
+    def disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def on_first_start(self) -> None:
+        await super().on_first_start()
+        self.add_future(self._probe())
+        self.add_future(self._fuse())
+
+    async def _fuse(self) -> None:
+        """When anything crashed, the stop that follows has a deadline too."""
+        app = self._monitor.app
+        await asyncio.wait(
+            [asyncio.ensure_future(each) for each in (self._crashed.wait(), app._crashed.wait())],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        reason = self.crash_reason or app.crash_reason
+        self.arm(BROKER_AWAY if isinstance(reason, BrokerError) else CRASHED)
+
+    async def _probe(self) -> None:
+        """A broker that is away while nothing is being sent goes unnoticed otherwise."""
+        app, limit = self._monitor.app, self._settings.broker_away_s
+        seen = self.loop.time()
+        while True:
+            await asyncio.sleep(min(_PROBE_S, limit / 4))
+            if not app.producer.started or await app.reachable():
+                seen = self.loop.time()
+            elif self.loop.time() - seen > limit:
+                raise BrokerError(
+                    f"no broker has answered at {self._settings.bootstrap} for {limit:g} s; nothing was committed past what was "
+                    "confirmed. Check the brokers, then start the worker again."
+                )
+            else:
+                log.warning("no broker answers", extra=with_fields(for_s=round(self.loop.time() - seen, 1), limit_s=limit))
+
+    def _on_ready(self) -> None:
+        partitions = sorted(self._monitor.app.active_partitions(EVENTS.name))
+        log.info("ready", extra=with_fields(partitions=",".join(map(str, partitions)), pid=os.getpid()))
+        if self._settings.ready_file:
+            path = Path(self._settings.ready_file)
+            part = path.with_name(path.name + ".part")
+            part.write_text(json.dumps({"pid": os.getpid(), "partitions": partitions}))
+            part.replace(path)
+
+
+def _force(code: int, limit_s: float) -> None:
+    log.error("stopping took longer than the limit; what was in flight comes again", extra=with_fields(limit_s=limit_s))
+    logging.shutdown()
+    os._exit(code)
+
+
+def main(argv: Sequence[str] | None = None, fold: Fold = real_fold) -> int:
+    """``python -m leadline.processors.worker``: settings from the environment, some of them by option."""
+    parser = argparse.ArgumentParser(prog="python -m leadline.processors.worker", description="Run one monitor worker.")
+    for name in ("bootstrap", "data-dir", "app-id", "instance-id", "partitions", "ready-file", "log-level", "broker-away-s"):
+        parser.add_argument(f"--{name}")
+    for name in ("create-topics", "verify-end-offsets", "log-json"):
+        parser.add_argument(f"--{name}", action="store_const", const=True)
+    options = vars(parser.parse_args(argv))
+    try:
+        settings = load_settings(**options)
+    except Refused as error:
+        setup("INFO", False)
+        log.error("%s", error)
+        return REFUSED
+    return run(settings, fold=fold)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
