@@ -1,0 +1,63 @@
+"""Exit codes, and which error leads to which; the table in the README is this one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from leadline.errors import LeadlineError, Refused, Retryable, TopicMismatch
+
+__all__ = ["CODES", "EPILOG", "MissingExtra", "code_of", "sentence"]
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+INTERNAL: Final = 70
+INTERRUPTED: Final = 130
+PIPE_CLOSED: Final = 141
+
+CODES: Final[dict[int, str]] = {
+    OK: "done",
+    FAILED: "the answer is no: violations with --fail-on-violation, topics that differ, records that could not be sent",
+    USAGE: "wrong use: an unknown option, an unreadable file, a wrong setting, an extra that is not installed",
+    UNREACHABLE: "the broker cannot be reached or asked; the same call may succeed later",
+    INTERNAL: "a defect of Leadline itself; run again as `leadline --debug ...` for the traceback",
+    INTERRUPTED: "interrupted (Ctrl-C)",
+    PIPE_CLOSED: "the reader of standard output went away",
+}
+
+EPILOG: Final = "\b\nExit codes:\n" + "\n".join(f"  {code:<4} {meaning}" for code, meaning in CODES.items())
+
+
+class MissingExtra(Refused):
+    """A verb needs packages that are not installed; the message names the extra."""
+
+    def __init__(self, verb: str, extra: str, missing: str) -> None:
+        super().__init__(f"`leadline {verb}` needs {missing}, which is not installed: pip install 'leadline[{extra}]'")
+
+
+def code_of(error: BaseException) -> int:
+    """The exit code for an error."""
+    if isinstance(error, click.ClickException):
+        return error.exit_code if isinstance(error, click.UsageError) else USAGE
+    if isinstance(error, TopicMismatch):
+        return FAILED
+    if isinstance(error, Retryable):
+        return UNREACHABLE
+    if isinstance(error, LeadlineError | OSError):
+        return USAGE
+    return INTERNAL
+
+
+def sentence(error: BaseException) -> str:
+    """What is wrong, where, and what to do, on one line."""
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, LeadlineError):
+        return str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename!r} cannot be used: {(error.strerror or 'unknown error').lower()}"
+    said = " ".join(str(error).split())
+    return f"internal error, {type(error).__name__}: {said} (run `leadline --debug ...` for the traceback)"

@@ -1,0 +1,108 @@
+"""``leadline``: the verbs, and the one place where an error becomes a sentence and an exit code.
+
+A verb's module is imported only when that verb runs, so ``leadline --help`` costs no Kafka client and no stream processor.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import click
+
+from leadline import __version__
+from leadline.cli import exits
+
+__all__ = ["VERBS", "Verb", "cli", "main"]
+
+
+class Verb(NamedTuple):
+    """Where a verb lives (``module:attribute``) and the line that ``leadline --help`` shows for it."""
+
+    where: str
+    help: str
+
+
+VERBS: Final[dict[str, Verb]] = {
+    "broker": Verb("leadline.cli.broker:broker", "Run the embedded broker in the foreground."),
+    "monitor": Verb("leadline.cli.monitor:monitor", "Run one monitor worker."),
+    "replay": Verb("leadline.cli.replay:replay_verb", "Judge recorded sessions offline, without a broker."),
+    "send": Verb("leadline.cli.send:send", "Send recorded events to Kafka."),
+    "tail": Verb("leadline.cli.tail:tail", "Follow violations, commands or dead letters."),
+    "topics": Verb("leadline.cli.topics:topics", "Create or check the topics."),
+    "topology": Verb("leadline.cli.topology:topology", "Show what reads and writes which topic."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its verbs by name and imports one only when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        verb = VERBS.get(cmd_name)
+        if verb is None:
+            return None
+        module, _, attribute = verb.where.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, VERBS[name].help) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup, epilog=exits.EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version", prog_name="leadline")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def cli(debug: bool) -> None:
+    """Watches how deep the context summaries of LLM agents are nested, and how much raw evidence is still under them."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a verb and exit. Every failure is one sentence on standard error and a code of :mod:`leadline.cli.exits`."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(_run(given))
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        code = cli.main(args=arguments, prog_name="leadline", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else exits.OK
+    except BrokenPipeError:
+        _silence_stdout()
+        return exits.PIPE_CLOSED
+    except (KeyboardInterrupt, click.Abort):
+        click.echo(err=True)
+        return exits.INTERRUPTED
+    except BaseException as error:
+        if isinstance(error, SystemExit):
+            return error.code if isinstance(error.code, int) else exits.FAILED
+        if "--debug" in arguments[:1]:
+            raise
+        return _tell(error)
+
+
+def _tell(error: BaseException) -> int:
+    if isinstance(error, click.UsageError):
+        if error.ctx is not None:
+            click.echo(error.ctx.get_usage(), err=True)
+        click.echo(f"leadline: {error.format_message()}", err=True)
+    else:
+        click.echo(f"leadline: {exits.sentence(error)}", err=True)
+    return exits.code_of(error)
+
+
+def _silence_stdout() -> None:
+    """The reader has gone (``| head``): keep the interpreter from complaining when it flushes at exit."""
+    devnull: Any = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

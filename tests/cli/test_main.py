@@ -1,0 +1,119 @@
+"""The group of verbs: help, errors as sentences, exit codes, and how little it imports."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from leadline.cli import exits
+from leadline.cli import main as group
+from leadline.errors import BrokerError, SettingsError, TopicMismatch
+from tests.cli.run import leadline
+from tests.lab.recordings import inverting, write
+
+HERE = [name for name, verb in group.VERBS.items() if importlib.util.find_spec(verb.where.partition(":")[0])]
+
+
+def test_help_lists_every_verb_and_the_exit_codes() -> None:
+    ran = leadline("--help")
+    assert ran.code == 0
+    for verb in group.VERBS:
+        assert f"\n  {verb} " in ran.out
+    for code in exits.CODES:
+        assert f"\n    {code} " in ran.out
+
+
+@pytest.mark.parametrize("verb", HERE)
+def test_each_verb_explains_itself(verb: str) -> None:
+    ran = leadline(verb, "--help")
+    assert ran.code == 0
+    assert ran.out.startswith(f"Usage: leadline {verb}")
+    assert "Exit codes:" in ran.out
+
+
+@pytest.mark.parametrize("verb", HERE)
+def test_each_verb_can_speak_json(verb: str) -> None:
+    where, _, attribute = group.VERBS[verb].where.partition(":")
+    command = getattr(importlib.import_module(where), attribute)
+    leaves = command.commands.values() if isinstance(command, click.Group) else [command]
+    for leaf in leaves:
+        assert "--json" in [name for parameter in leaf.params for name in parameter.opts], leaf.name
+
+
+def test_help_and_replay_load_no_kafka_client_and_no_stream_engine(tmp_path: Path) -> None:
+    """Looked at in a fresh interpreter: a heavy import would make every call slow."""
+    recording = write(tmp_path / "one.jsonl", inverting())
+    for arguments in (["--help"], ["replay", str(recording), "--json"]):
+        code = (
+            "import sys\nfrom leadline.cli.main import main\n"
+            f"try:\n    main({arguments!r})\nexcept SystemExit:\n    pass\n"
+            "heavy = [name for name in ('faust', 'confluent_kafka', 'aiokafka', 'rocksdict') if name in sys.modules]\n"
+            "print(heavy, file=sys.stderr)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stderr.strip() == "[]"
+
+
+def test_an_unknown_verb_is_a_usage_error() -> None:
+    ran = leadline("sail")
+    assert ran.code == exits.USAGE
+    assert "leadline: No such command 'sail'" in ran.err
+
+
+def test_an_unknown_option_is_a_usage_error() -> None:
+    ran = leadline("replay", "--frobnicate", "x")
+    assert ran.code == exits.USAGE
+    assert "--frobnicate" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (BrokerError("no broker answered at x:1"), exits.UNREACHABLE),
+        (SettingsError("LEADLINE_X is 1"), exits.USAGE),
+        (TopicMismatch("8 and 5"), exits.FAILED),
+        (FileNotFoundError(2, "No such file or directory", "x"), exits.USAGE),
+        (exits.MissingExtra("monitor", "monitor", "faust-streaming"), exits.USAGE),
+        (RuntimeError("two\nlines"), exits.INTERNAL),
+        (KeyboardInterrupt(), exits.INTERRUPTED),
+        (BrokenPipeError(), exits.PIPE_CLOSED),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+)
+def test_each_error_has_its_code_and_is_one_sentence(error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_given: object) -> None:
+        raise error
+
+    monkeypatch.setattr(group, "_silence_stdout", lambda: None)
+    monkeypatch.setattr(group.cli, "main", fail)
+    ran = leadline("replay", "x")
+    assert ran.code == code
+    assert "Traceback" not in ran.err
+    assert len(ran.err.strip().splitlines()) == (0 if code in (exits.INTERRUPTED, exits.PIPE_CLOSED) else 1)
+
+
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_given: object) -> None:
+        raise RuntimeError("inside")
+
+    monkeypatch.setattr(group.cli, "main", fail)
+    with pytest.raises(RuntimeError, match="inside"):
+        group.main(["--debug", "replay", "x"])
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
+    """``leadline replay FILE | head -1``."""
+    recording = write(tmp_path / "one.jsonl", [record for n in range(300) for record in inverting(f"s{n}")])
+    done = subprocess.run(
+        ["bash", "-c", f'set -o pipefail; "{sys.executable}" -m leadline.cli.main replay "{recording}" | head -1'],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, exits.PIPE_CLOSED)
+    assert done.stderr == ""
