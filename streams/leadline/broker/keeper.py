@@ -1,0 +1,83 @@
+"""The broker's keeper: a process between the owner and the broker, so that the broker never outlives its owner.
+
+Run by path as a script, never imported; needs nothing but the standard library. It starts the command, and ends it
+when the pipe on its standard input closes (the owner stopped it, or died), when its parent changes (the owner died
+while some fork of it still held the pipe) or on SIGTERM. The broker itself is told by the kernel to die with the
+keeper (Linux), in case the keeper is killed outright.
+
+    keeper.py OWNER_PID GRACE_SECONDS SCRATCH COMMAND...
+
+The keeper first writes ``broker pid N`` to standard output, which the broker shares, and exits with the
+broker's code, or 128 + the signal that ended the broker. SCRATCH is a folder that nobody needs once the owner is gone or
+has stopped the broker; it stays when the broker ended by itself, because the owner then reads the output in it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from types import FrameType
+
+_PR_SET_PDEATHSIG = 1
+_POLL_S = 0.2
+
+
+def _die_with_keeper() -> None:
+    """Runs in the broker's process before exec; the keeper has one thread, so this is safe here."""
+    if sys.platform == "linux":
+        keeper = os.getppid()
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != keeper:
+            os._exit(1)
+
+
+def _owner_gone(owner: int) -> bool:
+    if os.getppid() != owner:
+        return True
+    readable, _, _ = select.select([0], [], [], _POLL_S)
+    return bool(readable) and os.read(0, 1) == b""
+
+
+def _stop(broker: subprocess.Popen[bytes], grace: float) -> None:
+    if grace > 0:
+        broker.terminate()
+        try:
+            broker.wait(grace)
+        except subprocess.TimeoutExpired:
+            pass
+        else:
+            return
+    broker.kill()
+    broker.wait()
+
+
+def main(argv: list[str]) -> int:
+    """Keep the broker until one of the two ends. Blocks; returns the exit code."""
+    owner, grace, scratch, command = int(argv[1]), float(argv[2]), argv[3], argv[4:]
+
+    def on_term(_signum: int, _frame: FrameType | None) -> None:
+        raise SystemExit
+
+    signal.signal(signal.SIGTERM, on_term)
+    broker = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_die_with_keeper)
+    try:
+        os.write(1, b"broker pid %d\n" % broker.pid)
+        while broker.poll() is None and not _owner_gone(owner):
+            pass
+    except SystemExit:
+        pass
+    finally:
+        if broker.poll() is None:
+            _stop(broker, grace)
+            shutil.rmtree(scratch, ignore_errors=True)
+    code = broker.wait()
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
