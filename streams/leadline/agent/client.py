@@ -1,0 +1,81 @@
+"""What an agent process holds: one emitter and one listener, shared by its sessions."""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from leadline.agent.emitter import Emitted, Emitter
+from leadline.agent.listener import CommandListener, Heard
+from leadline.agent.session import Options, Session
+from leadline.agent.transport import Transport
+
+__all__ = ["Client", "connect"]
+
+_EXIT_SECONDS = 2.0
+
+
+def connect(bootstrap: str, *, fleet: str = "", config: Mapping[str, Any] | None = None, idempotence: bool = True) -> Client:
+    """A client for the Kafka cluster at ``bootstrap`` (``host:port``, several separated by commas).
+
+    Returns at once, whether the cluster is there or not. ``config``: further librdkafka settings (TLS, SASL). Make one per
+    process; ``fleet`` is the sessions' default.
+    """
+    # Here, so that only those who talk to Kafka load its client.
+    from leadline.agent.kafka import KafkaTransport
+
+    return Client(KafkaTransport(bootstrap, config, idempotence=idempotence), fleet=fleet)
+
+
+class Client:
+    """Owns the emitter and the listener. Thread safe. As a context manager it closes itself; at the interpreter's exit it
+    sends what is left for at most 2 seconds."""
+
+    def __init__(self, transport: Transport, *, fleet: str = "", max_queued: int = 10_000) -> None:
+        self.listener = CommandListener(transport)
+        self.emitter = Emitter(transport, max_queued=max_queued, on_delivered=self.listener.learn)
+        self._fleet = fleet
+        atexit.register(_close_at_exit, weakref.ref(self))
+
+    def session(
+        self, session_id: str, *, agent_id: str, token_budget: int, max_depth: int, **options: Unpack[Options]
+    ) -> Session:
+        """A session, to be entered with ``with``. Options: :class:`leadline.agent.session.Options`."""
+        options.setdefault("fleet", self._fleet)
+        return Session(
+            self.emitter,
+            session_id,
+            agent_id=agent_id,
+            token_budget=token_budget,
+            max_depth=max_depth,
+            listener=self.listener,
+            **options,
+        )
+
+    def counters(self) -> tuple[Emitted, Heard]:
+        """What was sent and dropped, and what was heard."""
+        return self.emitter.counters(), self.listener.heard()
+
+    def flush(self, timeout: float = 5.0) -> int:
+        """Wait at most ``timeout`` seconds for every event to be delivered; returns how many are left."""
+        return self.emitter.flush(timeout)
+
+    def close(self, timeout: float = 3.0) -> int:
+        """Stop listening, flush for at most ``timeout`` seconds, let the clients go; returns how many events were lost."""
+        self.listener.close()
+        return self.emitter.close(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _close_at_exit(client: weakref.ref[Client]) -> None:
+    alive = client()
+    if alive is not None:
+        alive.close(_EXIT_SECONDS)

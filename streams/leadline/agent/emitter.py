@@ -1,0 +1,322 @@
+"""The way out: events to ``leadline.events``, without ever blocking or raising into the agent.
+
+``emit`` encodes and queues; one daemon thread hands the queue to the transport's producer and runs its delivery callbacks.
+Whatever cannot be sent is counted by a named reason and forgotten.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from leadline.agent.outbox import Entry, Outbox
+from leadline.agent.trace import active_trace
+from leadline.agent.transport import Delivery, Headers, Producer, Transport
+from leadline.contracts import limits
+from leadline.contracts.codec import encode
+from leadline.contracts.events import AgentEvent, Round
+from leadline.contracts.topics import EVENTS
+from leadline.contracts.trace import NO_TRACE, TraceContext
+from leadline.errors import LeadlineError, Refused
+
+__all__ = ["DropReason", "Emitted", "Emitter"]
+
+_log = logging.getLogger("leadline.agent")
+
+_POLL_SECONDS = 0.02
+_IDLE_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
+
+
+class DropReason:
+    """Why an event was not sent; the keys of :attr:`Emitted.dropped`."""
+
+    QUEUE_FULL = "queue-full"
+    """The broker has been away, or slow, for too long: the oldest rounds gave way."""
+    OVER_SIZE = "over-size"
+    """Larger than :data:`leadline.contracts.limits.MAX_RECORD_BYTES`, also without its list of summaries."""
+    UNENCODABLE = "unencodable"
+    """It has no JSON form: half a surrogate pair in an id, say."""
+    UNDELIVERED = "undelivered"
+    """The transport gave up on it; ``last_error`` says why."""
+    CLOSED = "closed"
+    """Emitted, or still queued, when the emitter was closed."""
+    INTERNAL = "internal"
+    """A fault of the emitter itself."""
+
+
+@dataclass(slots=True)
+class Emitted:
+    """Counters since this process began to emit. ``cut``: rounds sent without their list of summaries, as it was too long."""
+
+    emitted: int = 0
+    delivered: int = 0
+    cut: int = 0
+    queued: int = 0
+    in_flight: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    last_error: str = ""
+
+
+class Emitter:
+    """Sends events keyed by session id; thread safe.
+
+    ``on_delivered(session_id, partition)`` is told, on the sending thread, where each event went. At most ``max_queued``
+    events and ``max_bytes`` bytes wait in memory. The client is made on first use, and anew in a forked child (events that
+    were queued at the fork belong to the parent).
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        max_queued: int = 10_000,
+        max_bytes: int = 32 * 1024 * 1024,
+        on_delivered: Callable[[str, int], None] | None = None,
+    ) -> None:
+        self._transport = transport
+        self._limits = (max_queued, max_bytes)
+        self._on_delivered = on_delivered
+        self._inherited: list[Producer] = []
+        self._producer: Producer | None = None
+        self._births: dict[int, threading.Lock] = {}
+        self._begin()
+
+    # -- for the agent
+
+    def emit(self, event: AgentEvent, *, trace: TraceContext = NO_TRACE) -> bool:
+        """Queue an event. Never blocks, never raises. ``False``: it was dropped, and counted.
+
+        The span that is active in the calling thread goes along in the headers; without one, ``trace`` does.
+        """
+        try:
+            self._here()
+            entry, cut = _encoded(event, trace)
+            if isinstance(entry, str):
+                self._drop(entry)
+                return False
+            with self._wake:
+                if self._closing:
+                    self._drop(DropReason.CLOSED)
+                    return False
+                self._count.emitted += 1
+                self._count.cut += cut
+                dropped = self._outbox.push(entry)
+                if dropped:
+                    self._drop(DropReason.QUEUE_FULL, dropped)
+                self._run()
+                self._wake.notify()
+            return True
+        except Exception as error:
+            self._drop(DropReason.INTERNAL, error=repr(error))
+            return False
+
+    def flush(self, timeout: float) -> int:
+        """Wait until everything is delivered or dropped, for at most ``timeout`` seconds; returns how many events are left."""
+        self._here()
+        with self._wake:
+            self._hurry = True
+            self._wake.notify()
+            self._done.wait_for(lambda: self._left() == 0, max(0.0, timeout))
+            self._hurry = False
+            return self._left()
+
+    def close(self, timeout: float = 3.0) -> int:
+        """Flush, then let the client go; returns how many events were lost. Takes ``timeout`` seconds and a little more.
+
+        A second call does nothing.
+        """
+        left = self.flush(timeout)
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(1.0)
+        return left
+
+    def counters(self) -> Emitted:
+        """A copy of the counters."""
+        self._here()
+        with self._wake:
+            now = self._count
+            return Emitted(
+                now.emitted,
+                now.delivered,
+                now.cut,
+                len(self._outbox),
+                self._in_flight,
+                Counter(now.dropped),
+                now.last_error,
+            )
+
+    # -- inside
+
+    def _begin(self) -> None:
+        """Fresh state for this process. After a fork, locks and clients of the parent are not to be touched."""
+        if self._producer is not None:
+            # Kept, not closed: its threads live in the parent, and to free it here would wait for them for ever.
+            self._inherited.append(self._producer)
+        lock = threading.RLock()
+        self._wake = threading.Condition(lock)
+        self._done = threading.Condition(lock)
+        self._outbox = Outbox(*self._limits)
+        self._count = Emitted()
+        self._producer = None
+        self._thread: threading.Thread | None = None
+        self._in_flight = 0
+        self._closing = False
+        self._hurry = False
+        self._pid = os.getpid()
+
+    def _here(self) -> None:
+        """Begin anew in a forked child, once, however many of its threads find out at the same time."""
+        pid = os.getpid()
+        if pid != self._pid:
+            with self._births.setdefault(pid, threading.Lock()):
+                if pid != self._pid:
+                    self._begin()
+
+    def _run(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._send_all, name="leadline-emitter", daemon=True)
+            self._thread.start()
+
+    def _left(self) -> int:
+        return len(self._outbox) + self._in_flight
+
+    def _drop(self, reason: str, count: int = 1, error: str = "") -> None:
+        with self._wake:
+            first = reason not in self._count.dropped
+            self._count.dropped[reason] += count
+            if error:
+                self._count.last_error = error[:500]
+        if first:
+            _log.warning("events are dropped: %s %.200s", reason, error)
+
+    def _send_all(self) -> None:
+        """The sending thread. It ends with the emitter, and never for any other reason."""
+        while not self._closing:
+            try:
+                self._send_some()
+            except Exception as error:
+                self._renew(repr(error))
+        self._let_go()
+
+    def _send_some(self) -> None:
+        with self._wake:
+            if not self._left() and not self._closing:
+                self._wake.wait(_IDLE_SECONDS)
+        if self._producer is None:
+            self._producer = self._transport.producer()
+        producer = self._producer
+        for _ in range(1_000):
+            with self._wake:
+                entry = self._outbox.pop()
+                if entry is None:
+                    break
+                self._in_flight += 1
+            try:
+                producer.produce(EVENTS.name, entry.key, entry.value, entry.headers, _Callback(self, entry.key))
+            except Refused as error:
+                self._settled(Delivery(-1, -1, str(error)), entry.key)
+            except BaseException as error:
+                with self._wake:
+                    self._in_flight -= 1
+                    self._outbox.push_back(entry)
+                if isinstance(error, BufferError):
+                    break
+                raise
+        if self._in_flight:
+            if self._hurry:
+                producer.flush(_POLL_SECONDS)
+            else:
+                producer.poll(_POLL_SECONDS)
+
+    def _settled(self, delivery: Delivery, key: bytes) -> None:
+        """A delivery report came."""
+        with self._wake:
+            self._in_flight -= 1
+            if delivery.error:
+                self._drop(DropReason.UNDELIVERED, error=delivery.error)
+            else:
+                self._count.delivered += 1
+            if not self._left():
+                self._done.notify_all()
+        if not delivery.error and self._on_delivered is not None:
+            try:
+                self._on_delivered(key.decode(), delivery.partition)
+            except Exception as error:
+                _log.warning("a delivery report was lost: %r", error)
+
+    def _renew(self, error: str) -> None:
+        """The client failed for good: get rid of it, and try again with a new one a little later."""
+        producer, self._producer = self._producer, None
+        with self._wake:
+            self._count.last_error = error[:500]
+            if not self._closing:
+                self._wake.wait(_RETRY_SECONDS)
+        _close(producer)
+
+    def _let_go(self) -> None:
+        _close(self._producer)
+        self._producer = None
+        with self._wake:
+            left = len(self._outbox)
+            while self._outbox.pop():
+                pass
+            if left:
+                self._drop(DropReason.CLOSED, left)
+            self._done.notify_all()
+
+
+class _Callback:
+    """Delivery callback of one record, without a closure's cell per record."""
+
+    __slots__ = ("_emitter", "_key")
+
+    def __init__(self, emitter: Emitter, key: bytes) -> None:
+        self._emitter = emitter
+        self._key = key
+
+    def __call__(self, delivery: Delivery) -> None:
+        self._emitter._settled(delivery, self._key)
+
+
+def _close(producer: Producer | None) -> None:
+    try:
+        if producer is not None:
+            producer.close()
+    except Exception as error:
+        _log.warning("the client did not close: %r", error)
+
+
+def _encoded(event: AgentEvent, trace: TraceContext) -> tuple[Entry | str, bool]:
+    """The entry to send, or the reason to drop it; and whether the list of summaries had to be cut."""
+    cut = False
+    try:
+        value = encode(event)
+        if len(value) > limits.MAX_RECORD_BYTES and isinstance(event, Round) and event.summaries:
+            cut = True
+            value = encode(msgspec.structs.replace(event, summaries=None))
+        key = event.session_id.encode()
+    except (TypeError, ValueError, msgspec.MsgspecError, LeadlineError):
+        return DropReason.UNENCODABLE, False
+    if len(value) > limits.MAX_RECORD_BYTES:
+        return DropReason.OVER_SIZE, False
+    tag = event.__struct_config__.tag
+    headers: Headers = [("schema", str(tag).encode()), ("content-type", b"application/json")]
+    context = active_trace()
+    if not context.traceparent:
+        context = trace
+    if context.traceparent:
+        headers.append(("traceparent", context.traceparent.encode()))
+        if context.tracestate:
+            headers.append(("tracestate", context.tracestate.encode()))
+    return Entry(key, value, headers, isinstance(event, Round)), cut

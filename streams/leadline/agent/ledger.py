@@ -1,0 +1,362 @@
+"""The provenance ledger: what is in an agent's working set, and which raw spans it can still be traced to.
+
+A graph by id. Raw spans are its leaves; a summary points at its sources; nothing is ever told apart or merged by content,
+so equal texts with different ids stay different spans. Pure: no clock, no I/O. Not thread safe: it belongs to the thread
+that compacts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import fsum, inf, isfinite
+from operator import index
+
+from leadline.agent.signals import Signals
+from leadline.contracts import limits
+from leadline.contracts.events import Summary
+from leadline.errors import Refused
+
+__all__ = ["Ledger", "LedgerError"]
+
+
+class LedgerError(Refused, ValueError):
+    """The ledger was told something impossible; it is unchanged, and the message names the id."""
+
+
+@dataclass(slots=True, eq=False)
+class _Item:
+    """One message, document chunk or summary.
+
+    ``sources``: ids that a summary was made from; ``None`` for verbatim source. ``bit``: the leaf's place in the masks;
+    copies share their original's. ``mask``: the leaves below a retained summary; dropped with its text to save memory.
+    """
+
+    id: str
+    tokens: int
+    salience: float | None
+    sources: tuple[str, ...] | None = None
+    depth: int = 0
+    wraps: str | None = None
+    bit: int = -1
+    mask: int | None = None
+    retained: bool = True
+    archived: bool = False
+
+
+class Ledger:
+    """Follows a working set through adding, summarizing, evicting and restoring, and measures it.
+
+    Ids are strings, unique in the ledger. Every method that takes ids raises :class:`LedgerError` for an unknown or
+    repeated one, before anything is changed.
+    """
+
+    def __init__(self) -> None:
+        self._items: dict[str, _Item] = {}
+        self._retained: dict[str, _Item] = {}
+        self._leaves: list[list[_Item]] = []
+        """The carriers of each leaf (its original, then copies), by bit."""
+        self._available = 0
+        """Mask of the leaves whose text can still be produced."""
+        self._gone = 0
+
+    # -- what happens to the working set
+
+    def add_raw(
+        self,
+        span_id: str,
+        tokens: int,
+        salience: float | None = None,
+        *,
+        copy_of: str | None = None,
+        wraps: str | None = None,
+    ) -> None:
+        """A message, tool result or document chunk enters the working set.
+
+        ``copy_of``: the id of a raw span whose text this repeats; both count as one distinct span. ``wraps``: the id of a
+        summary whose text this carries (re-injected as an ordinary message); it counts as summary tokens at that depth.
+        """
+        if copy_of is not None and wraps is not None:
+            raise LedgerError(f"{span_id!r} cannot be both a copy of a span and a wrapped summary")
+        self._check_new(span_id)
+        tokens, salience = _count(span_id, tokens), _score(span_id, salience)
+        if wraps is not None:
+            wrapped = self._known(wraps)
+            if wrapped.sources is None:
+                raise LedgerError(f"{span_id!r} wraps {wraps!r}, which is a raw span; use copy_of")
+            self._enter(
+                _Item(span_id, tokens, salience, wrapped.sources, wrapped.depth, wraps=wraps, mask=self._mask_of(wrapped))
+            )
+            return
+        bit = len(self._leaves)
+        if copy_of is not None:
+            original = self._known(copy_of)
+            if original.sources is not None:
+                raise LedgerError(f"{span_id!r} copies {copy_of!r}, which is a summary; use wraps")
+            bit = original.bit
+        item = _Item(span_id, tokens, salience, bit=bit)
+        if bit == len(self._leaves):
+            self._leaves.append([])
+        self._leaves[bit].append(item)
+        self._enter(item)
+
+    def reinject(self, item_id: str, summary_id: str, tokens: int, salience: float | None = None) -> None:
+        """The text of a summary comes back as an ordinary message ``item_id``; the same as ``add_raw(..., wraps=)``."""
+        self.add_raw(item_id, tokens, salience, wraps=summary_id)
+
+    def summarize(self, summary_id: str, sources: Iterable[str], tokens: int, salience: float | None = None) -> None:
+        """A summary of ``sources`` (raw spans or summaries, retained or not) enters the working set.
+
+        The sources stay until they are evicted. No sources at all is allowed: such a summary has no ground.
+        """
+        ids = tuple(dict.fromkeys(sources))
+        if summary_id in ids:
+            raise LedgerError(f"{summary_id!r} cannot be its own source: provenance must not be a cycle")
+        self._check_new(summary_id)
+        tokens, salience = _count(summary_id, tokens), _score(summary_id, salience)
+        found = [self._known(source) for source in ids]
+        depth = 1 + max((item.depth for item in found), default=0)
+        mask = 0
+        for item in found:
+            mask |= self._mask_of(item)
+        self._enter(_Item(summary_id, tokens, salience, ids, depth, mask=mask))
+
+    def evict(self, ids: Iterable[str], *, archived: bool = False) -> None:
+        """Items leave the working set. Their text is gone, unless ``archived``: then it can still be produced on demand.
+
+        An item that had left already is only marked anew: this is also how an archive's purge is told.
+        """
+        for item in self._known_all(ids):
+            if item.sources is None and item.retained and not archived:
+                self._gone += 1
+            item.retained = False
+            item.archived = archived
+            self._retained.pop(item.id, None)
+            self._settle(item)
+
+    def restore(self, ids: Iterable[str], tokens: Mapping[str, int] | None = None) -> None:
+        """Items come back into the working set, verbatim. ``tokens``: their new counts, where those differ."""
+        items = self._known_all(ids)
+        counts = [_count(item.id, (tokens or {}).get(item.id, item.tokens)) for item in items]
+        for item, count in zip(items, counts, strict=True):
+            item.tokens = count
+            item.retained = True
+            self._retained[item.id] = item
+            self._settle(item)
+
+    def expand(self, summary_id: str) -> list[str]:
+        """Replace a summary by the leaves below it whose text can be produced; returns the ids that came back.
+
+        Raises :class:`LedgerError` when ``summary_id`` is no summary or no leaf below it can be produced (then the
+        summary stays: dropping text that nothing replaces is the agent's decision).
+        """
+        leaves = self.leaves(summary_id)
+        producible = [leaf for leaf in leaves if self._available >> self._items[leaf].bit & 1]
+        if not producible:
+            raise LedgerError(f"{summary_id!r} has no leaf whose text can still be produced")
+        back = [leaf for leaf in producible if not self._held(self._items[leaf].bit)]
+        self.restore(back)
+        self.evict([summary_id])
+        return back
+
+    def rescore(self, salience: Mapping[str, float | None]) -> None:
+        """The agent's scorer changed its mind about these items (a new query, recency decay)."""
+        items = self._known_all(salience)
+        scores = [_score(item.id, salience[item.id]) for item in items]
+        for item, score in zip(items, scores, strict=True):
+            item.salience = score
+
+    # -- what can be asked of it
+
+    def measure(self) -> Signals:
+        """All signals of the working set as it is now. Cost: one pass over the retained items."""
+        raw = summary = deepest = ungrounded = union = 0
+        scores: list[float] = []
+        summaries: list[Summary] = []
+        for item in self._retained.values():
+            if item.salience is not None:
+                scores.append(item.salience)
+            if item.sources is None:
+                raw += item.tokens
+                union |= 1 << item.bit
+                continue
+            summary += item.tokens
+            deepest = max(deepest, item.depth)
+            mask = self._mask_of(item) & self._available
+            union |= mask
+            reachable = mask.bit_count()
+            ungrounded += not reachable
+            summaries.append(
+                Summary(id=item.id, depth=item.depth, tokens=item.tokens, fan_out=len(item.sources), reachable=reachable)
+            )
+        summaries.sort(key=lambda s: (bool(s.reachable), s.depth, -s.fan_out))
+        return Signals(
+            raw_tokens=raw,
+            summary_tokens=summary,
+            distinct_source_spans=(union & self._available).bit_count(),
+            query_cosine_retained=fsum(scores) / len(scores) if scores else None,
+            summary_depth_max=deepest,
+            ungrounded_summaries=ungrounded,
+            summaries=tuple(summaries),
+        )
+
+    def leaves(self, summary_id: str) -> list[str]:
+        """Ids of the distinct leaf spans below a summary, producible or not, in the order they were added."""
+        item = self._known(summary_id)
+        if item.sources is None:
+            raise LedgerError(f"{summary_id!r} is a raw span, not a summary")
+        return [self._leaves[bit][0].id for bit in _bits(self._mask_of(item))]
+
+    def unreachable(self, summary_id: str) -> list[str]:
+        """Those of :meth:`leaves` whose text can no longer be produced."""
+        return [leaf for leaf in self.leaves(summary_id) if not self._available >> self._items[leaf].bit & 1]
+
+    def missing(self, summary_id: str) -> list[str]:
+        """Those of :meth:`leaves` that no retained item carries verbatim: what an expansion would have to bring back."""
+        return [leaf for leaf in self.leaves(summary_id) if not self._held(self._items[leaf].bit)]
+
+    def lost(self) -> list[str]:
+        """Leaf spans that were added once and are neither retained nor reachable now, in the order they were added."""
+        reachable = self._reachable(self._retained.values())
+        return [carriers[0].id for bit, carriers in enumerate(self._leaves) if not reachable >> bit & 1]
+
+    def spans_if(self, evicted: Iterable[str], restored: Iterable[str]) -> int:
+        """What ``distinct_source_spans`` would be if these items were evicted and those raw spans came back."""
+        gone = {item.id for item in self._known_all(evicted)}
+        back = 0
+        for item in self._known_all(restored):
+            back |= 1 << item.bit
+        kept = [item for item in self._retained.values() if item.id not in gone]
+        return (self._reachable(kept, self._available | back) | back).bit_count()
+
+    def is_summary(self, item_id: str) -> bool:
+        """Whether a summarizer wrote it (also where it was re-injected)."""
+        return self._known(item_id).sources is not None
+
+    def carried(self, span_id: str) -> bool:
+        """Whether a retained item carries this raw span's text verbatim: itself, or a copy."""
+        return self._held(self._known(span_id).bit)
+
+    def grounded(self, summary_id: str) -> bool:
+        """Whether at least one leaf below the summary can still be produced."""
+        return bool(self._mask_of(self._known(summary_id)) & self._available)
+
+    def tokens(self, item_id: str) -> int:
+        """Tokens of an item, retained or not."""
+        return self._known(item_id).tokens
+
+    def retained(self, item_id: str) -> bool:
+        """Whether the item is in the working set."""
+        return self._known(item_id).retained
+
+    def __contains__(self, item_id: object) -> bool:
+        return item_id in self._items
+
+    def __iter__(self) -> Iterator[str]:
+        """Ids of the retained items, in the order in which they came in."""
+        return iter(list(self._retained))
+
+    def __len__(self) -> int:
+        """How many items are retained."""
+        return len(self._retained)
+
+    @property
+    def spans_added(self) -> int:
+        """Distinct leaf spans that were ever added."""
+        return len(self._leaves)
+
+    @property
+    def spans_dropped(self) -> int:
+        """How often a raw item was evicted without an archive, so far."""
+        return self._gone
+
+    # -- inside
+
+    def _enter(self, item: _Item) -> None:
+        self._items[item.id] = item
+        self._retained[item.id] = item
+        self._settle(item)
+
+    def _settle(self, item: _Item) -> None:
+        """Bring the masks in line with what became of ``item``."""
+        if item.sources is not None:
+            item.mask = self._mask_of(item) if item.retained else None
+        elif any(carrier.retained or carrier.archived for carrier in self._leaves[item.bit]):
+            self._available |= 1 << item.bit
+        else:
+            self._available &= ~(1 << item.bit)
+
+    def _reachable(self, items: Iterable[_Item], available: int | None = None) -> int:
+        """Mask of the leaves at or below ``items`` whose text can be produced."""
+        union = 0
+        for item in items:
+            union |= self._mask_of(item)
+        return union & (self._available if available is None else available)
+
+    def _held(self, bit: int) -> bool:
+        return any(carrier.retained for carrier in self._leaves[bit])
+
+    def _mask_of(self, item: _Item) -> int:
+        """Mask of all leaves at or below ``item``. Walks without recursion: hierarchies can be deeper than the stack."""
+        if item.mask is not None:
+            return item.mask
+        if item.sources is None:
+            return 1 << item.bit
+        mask, seen, stack = 0, {item.id}, [item]
+        while stack:
+            at = stack.pop()
+            if at.sources is None:
+                mask |= 1 << at.bit
+            elif at.mask is not None:
+                mask |= at.mask
+            else:
+                fresh = [source for source in at.sources if source not in seen]
+                seen.update(fresh)
+                stack.extend(self._items[source] for source in fresh)
+        return mask
+
+    def _known(self, item_id: str) -> _Item:
+        try:
+            return self._items[item_id]
+        except KeyError:
+            raise LedgerError(f"unknown id {item_id!r}: it was never added to this ledger") from None
+
+    def _known_all(self, ids: Iterable[str]) -> list[_Item]:
+        return [self._known(item_id) for item_id in dict.fromkeys((ids,) if isinstance(ids, str) else ids)]
+
+    def _check_new(self, item_id: str) -> None:
+        if not isinstance(item_id, str) or not 0 < len(item_id) <= limits.MAX_ID:
+            raise LedgerError(f"an id is a string of 1 to {limits.MAX_ID} characters, not {item_id!r:.80}")
+        if item_id in self._items:
+            raise LedgerError(f"{item_id!r} is in the ledger already; ids are given once, also to re-injected text")
+
+
+def _count(item_id: str, tokens: int) -> int:
+    """A token count as an int (also from numpy's integers)."""
+    try:
+        count = -1 if isinstance(tokens, bool) else index(tokens)
+    except TypeError:
+        count = -1
+    if not 0 <= count <= limits.MAX_COUNT:
+        raise LedgerError(f"tokens of {item_id!r} must be a whole number from 0 to 2**53 - 1, not {tokens!r:.80}")
+    return count
+
+
+def _score(item_id: str, salience: float | None) -> float | None:
+    """A salience as a float (also from numpy's floats)."""
+    if salience is None:
+        return None
+    try:
+        score = float(salience)
+    except (TypeError, ValueError):
+        score = inf
+    if not (isfinite(score) and abs(score) <= 1e9):
+        raise LedgerError(f"salience of {item_id!r} must be a finite number, not {salience!r:.80}")
+    return score
+
+
+def _bits(mask: int) -> Iterator[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low

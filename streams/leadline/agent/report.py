@@ -1,0 +1,192 @@
+"""Making a session's records: who, when, and what was measured."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypedDict, Unpack
+
+from leadline.agent.control import Answer
+from leadline.agent.facts import Fact
+from leadline.agent.signals import Signals
+from leadline.contracts import limits
+from leadline.contracts.events import (
+    Ack,
+    AgentEvent,
+    Checkpoint,
+    DeclaredDrop,
+    FactState,
+    FactStatus,
+    Policy,
+    Round,
+    RoundOutcome,
+    SessionEnd,
+    SessionStart,
+)
+from leadline.contracts.orders import Command
+from leadline.contracts.times import format_ms
+from leadline.contracts.trace import NO_TRACE, TraceContext
+
+__all__ = ["CallCounts", "Identity", "Reporter", "Sink"]
+
+
+class Sink(Protocol):
+    """Where events go: an emitter, or a list in a test."""
+
+    def emit(self, event: AgentEvent, *, trace: TraceContext = NO_TRACE) -> bool:
+        """Take an event over; never blocks, never raises."""
+
+
+class CallCounts(TypedDict, total=False):
+    """What one summarizer call counted; units and meaning as in :class:`leadline.contracts.events.Checkpoint`."""
+
+    budget_tokens: int
+    declared_input_tokens: int
+    consumed_input_tokens: int
+    source_spans: int
+    seen_spans: int
+    output_tokens: int
+    output_cap: int
+    stop_reason: str
+
+
+class _Who(TypedDict):
+    session_id: str
+    agent_id: str
+    fleet: str
+    epoch: int
+    ts: str
+    event_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who is reporting."""
+
+    session_id: str
+    agent_id: str
+    fleet: str
+    epoch: int
+
+
+class Reporter:
+    """Writes one session's records into a sink. Thread safe: a record's event id is its own."""
+
+    def __init__(self, sink: Sink, identity: Identity, policy: Policy, clock: Callable[[], int]) -> None:
+        self._sink = sink
+        self._identity = identity
+        self._policy = policy
+        self._clock = clock
+        # Not a plain number: a process that takes the same epoch up again must not repeat an id.
+        self._instance = secrets.token_hex(4)
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def started(self, baseline: int | None, facts: Iterable[Fact]) -> SessionStart:
+        declared = [fact.declared() for fact in facts][: limits.MAX_FACTS]
+        event = SessionStart(**self._who("s"), policy=self._policy, session_start_spans=baseline, facts=declared)
+        self._sink.emit(event)
+        return event
+
+    def round(
+        self,
+        number: int,
+        trigger: str,
+        signals: Signals,
+        *,
+        baseline: int,
+        before: Signals | None = None,
+        outcome: RoundOutcome = "ok",
+        dropped_spans: int | None = None,
+        fixed_tokens: int | None = None,
+    ) -> None:
+        event = Round(
+            **self._who("r"),
+            round=number,
+            trigger=trigger[: limits.MAX_ID],
+            raw_tokens=signals.raw_tokens,
+            summary_tokens=signals.summary_tokens,
+            distinct_source_spans=signals.distinct_source_spans,
+            query_cosine_retained=signals.query_cosine_retained,
+            summary_depth_max=signals.summary_depth_max,
+            max_depth=self._policy.max_depth or 0,
+            session_start_spans=baseline,
+            token_budget=self._policy.token_budget or 0,
+            fixed_tokens=fixed_tokens,
+            before=None if before is None else before.measures(),
+            dropped_spans=dropped_spans,
+            ungrounded_summaries=signals.ungrounded_summaries,
+            outcome=outcome,
+            summaries=signals.listed(),
+        )
+        self._sink.emit(event)
+
+    def checkpoint(
+        self,
+        level: int,
+        round_number: int,
+        statuses: Mapping[str, FactState] | None,
+        facts: Mapping[str, Fact],
+        *,
+        drops: Mapping[str, str],
+        input_facts: Iterable[str] | None,
+        visible: bool,
+        **counts: Unpack[CallCounts],
+    ) -> Checkpoint:
+        event = Checkpoint(
+            **self._who("c"),
+            level=level,
+            round=round_number,
+            declared_drops=[
+                DeclaredDrop(fact_id=fact_id, reason=reason[: limits.MAX_DETAIL])
+                for fact_id, reason in list(drops.items())[: limits.MAX_FACTS]
+            ],
+            facts=None if statuses is None else _statuses(statuses, facts),
+            input_facts=None if input_facts is None else list(input_facts)[: limits.MAX_FACTS],
+            summary_visible=visible,
+            **counts,
+        )
+        self._sink.emit(event)
+        return event
+
+    def ack(self, command: Command, answer: Answer) -> None:
+        """The acknowledgement continues the command's own trace, unless a span is active."""
+        event = Ack(
+            **self._who("a"),
+            command_id=command.command_id,
+            seq=command.seq,
+            outcome=answer.outcome,
+            detail=answer.detail[: limits.MAX_DETAIL],
+            raw_tokens_restored=answer.raw_tokens_restored,
+        )
+        self._sink.emit(event, trace=TraceContext(command.traceparent, command.tracestate))
+
+    def ended(self, detail: str) -> None:
+        self._sink.emit(SessionEnd(**self._who("e"), detail=detail[: limits.MAX_DETAIL]))
+
+    def _who(self, kind: str) -> _Who:
+        with self._lock:
+            self._count += 1
+            number = self._count
+        who = self._identity
+        return {
+            "session_id": who.session_id,
+            "agent_id": who.agent_id,
+            "fleet": who.fleet,
+            "epoch": who.epoch,
+            "ts": format_ms(self._clock()),
+            "event_id": f"{kind}-{self._instance}-{number}",
+        }
+
+
+def _statuses(statuses: Mapping[str, FactState], facts: Mapping[str, Fact]) -> list[FactStatus]:
+    listed = []
+    for fact_id, status in list(statuses.items())[: limits.MAX_FACTS]:
+        fact = facts.get(fact_id)
+        if fact is None:
+            listed.append(FactStatus(fact_id=fact_id, status=status))
+        else:
+            listed.append(FactStatus(fact_id=fact_id, status=status, fact_class=fact.fact_class, recall_floor=fact.recall_floor))
+    return listed

@@ -1,0 +1,405 @@
+"""One agent session: reports its rounds and checkpoints, and obeys the monitor's commands at the agent's own boundaries."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Final, Literal, Protocol, Self, TypedDict, Unpack
+
+from leadline.agent import guard as local
+from leadline.agent.control import Answer, State
+from leadline.agent.facts import Fact, assess
+from leadline.agent.inbox import Inbox
+from leadline.agent.ledger import Ledger
+from leadline.agent.rehydrate import Bounds, Rehydration, Restore, rehydrate
+from leadline.agent.report import CallCounts, Identity, Reporter, Sink
+from leadline.agent.signals import Signals
+from leadline.contracts import limits
+from leadline.contracts.events import FactState, Policy, RoundOutcome, Scorer
+from leadline.contracts.orders import Command
+from leadline.contracts.session_state import FactRecord
+from leadline.detection import facts as following
+from leadline.detection.policy import FleetPolicy
+from leadline.detection.rules.depth_pin import at_limit
+from leadline.detection.signals import span_floor
+from leadline.errors import Halted, Refused, SessionHalted
+
+__all__ = ["GuardMode", "Listener", "Options", "Session", "wall_clock"]
+
+GuardMode = Literal["off", "report", "raise"]
+
+_EPOCH_ZERO_MS: Final = 1_577_836_800_000
+"""2020-01-01: an epoch that nobody gave counts seconds since then, so a restarted session's is higher than the last one's."""
+
+
+class Listener(Protocol):
+    """Where commands come from."""
+
+    def register(self, recipient: Session) -> None: ...
+
+    def unregister(self, recipient: Session) -> None: ...
+
+
+class Options(TypedDict, total=False):
+    """What a session can be told beyond who it is.
+
+    ``session_start_spans``: the baseline of the provenance floor; left out, the number of spans before the first round.
+    ``fixed_tokens``: system prompt and tool schemas. ``scorer``, ``eviction``, ``decay``: how the agent compacts, where it
+    can say so. ``epoch``: counts restarts from scratch; left out, it is taken from the clock. ``first_round``: where counting
+    goes on in an epoch that is taken up again. ``guard``: what the local guard does when a rule fires after a pass: nothing,
+    note it in ``warnings`` (the default), or raise it once the round was sent. ``policy``: its thresholds. ``on_command``:
+    called for each new command; when it raises, the command is refused with the error as the reason. ``clock``: ms since 1970.
+    """
+
+    fleet: str
+    facts: Iterable[Fact]
+    session_start_spans: int
+    fixed_tokens: int
+    scorer: Scorer
+    eviction: Literal["continuous", "overflow"]
+    decay: float
+    epoch: int
+    first_round: int
+    guard: GuardMode
+    policy: FleetPolicy
+    on_command: Callable[[Command], None]
+    clock: Callable[[], int]
+
+
+def wall_clock() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class Session:
+    """A context manager: entering it starts the session, leaving it ends it.
+
+    All methods belong to the agent's own thread, but for :meth:`receive`. Commands are acted on when the agent comes by:
+    :meth:`may_compact`, :meth:`poll`, :meth:`compacted` and :meth:`rehydrate` look for new ones.
+
+    ``token_budget``: for raw, summary and fixed tokens together; ``max_depth``: the agent's own limit of summary depth;
+    the rest is in :class:`Options`. Raises :class:`leadline.errors.Refused` for ids that no record can carry.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        session_id: str,
+        *,
+        agent_id: str,
+        token_budget: int,
+        max_depth: int,
+        listener: Listener | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        fleet = options.get("fleet", "")
+        for name, text in (("session_id", session_id), ("agent_id", agent_id), ("fleet", fleet)):
+            if len(text) > limits.MAX_ID or (not text and name != "fleet"):
+                raise Refused(f"{name} must have 1 to {limits.MAX_ID} characters, not {len(text)}")
+        clock = options.get("clock", wall_clock)
+        epoch = options.get("epoch")
+        self.session_id = session_id
+        self.agent_id = agent_id
+        self.epoch = max(0, clock() - _EPOCH_ZERO_MS) // 1_000 if epoch is None else epoch
+        self.ledger = Ledger()
+        self.fixed_tokens = options.get("fixed_tokens")
+        self.warnings: deque[Halted] = deque(maxlen=16)
+        """What the local guard found lately."""
+        self._stated = Policy(
+            token_budget=token_budget,
+            max_depth=max_depth,
+            scorer=options.get("scorer"),
+            eviction=options.get("eviction"),
+            decay=options.get("decay"),
+        )
+        self._token_budget = token_budget
+        self._max_depth = max_depth
+        self._policy = options.get("policy") or FleetPolicy()
+        self._guard = options.get("guard", "report")
+        self._on_command = options.get("on_command")
+        self._baseline = options.get("session_start_spans")
+        self._facts = {fact.fact_id: fact for fact in options.get("facts", ())}
+        self._records: dict[str, FactRecord] = {}
+        self._round = options.get("first_round", 1) - 1
+        self._last: Signals | None = None
+        self._pinned = 0
+        self._dropped = 0
+        self._started = self._ended = False
+        self._listener = listener
+        self._report = Reporter(sink, Identity(session_id, agent_id, fleet, self.epoch), self._stated, clock)
+        self._inbox = Inbox(self.epoch, self._report.ack, clock)
+
+    # -- life
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.end("" if kind is None else f"ended by {kind.__name__}")
+
+    def start(self) -> None:
+        """Announce the session: policy, declared facts, baseline. A second call does nothing."""
+        if not self._started:
+            self._started = True
+            if self._listener is not None:
+                self._listener.register(self)
+            self._announce(self._facts.values())
+
+    def declare(self, facts: Iterable[Fact]) -> None:
+        """Facts that came up during the session; one that supersedes an earlier fact excuses that one's loss."""
+        new = {fact.fact_id: fact for fact in facts}
+        self._facts |= new
+        self._announce(new.values())
+
+    def end(self, detail: str = "") -> None:
+        """Close the session; commands to stop it are done by this. A second call does nothing."""
+        if self._ended or not self._started:
+            return
+        for command in self._inbox.pending("stop-agent"):
+            self.done(command)
+        self._ended = True
+        if self._listener is not None:
+            self._listener.unregister(self)
+        self._report.ended(detail)
+
+    # -- what the agent reports
+
+    def measure(self) -> Signals:
+        """The working set as it is now; pass it as ``before`` to :meth:`compacted`."""
+        return self.ledger.measure()
+
+    @contextmanager
+    def compaction(self, trigger: str = "budget") -> Iterator[None]:
+        """A compaction pass as a block: measured before and after, reported when it ends, as ``failed`` when it raises."""
+        before = self.measure()
+        try:
+            yield
+        except BaseException:
+            self.compacted(trigger, before=before, outcome="failed")
+            raise
+        self.compacted(trigger, before=before)
+
+    def compacted(
+        self,
+        trigger: str = "budget",
+        *,
+        before: Signals | None = None,
+        outcome: RoundOutcome = "ok",
+        dropped_spans: int | None = None,
+    ) -> Signals:
+        """Report one compaction round, measured now, after its eviction pass; returns the measurement.
+
+        ``dropped_spans``: raw items evicted for good in this round; left out, the ledger's own count. Raises
+        :class:`leadline.errors.SalienceInversionError` only with ``guard="raise"``, once the round was sent.
+        """
+        self.poll()
+        signals = self.measure()
+        if self._baseline is None:
+            self._baseline = self.ledger.spans_added
+        self._round += 1
+        dropped, self._dropped = self._dropped, self.ledger.spans_dropped
+        self._report.round(
+            self._round,
+            trigger,
+            signals,
+            baseline=self._baseline,
+            before=before,
+            outcome=outcome,
+            dropped_spans=self._dropped - dropped if dropped_spans is None else dropped_spans,
+            fixed_tokens=self.fixed_tokens,
+        )
+        if outcome == "failed":
+            return signals
+        cap = self.depth_cap
+        pinned = at_limit(signals.summary_depth_max, self._max_depth, cap)
+        self._pinned = self._pinned + 1 if pinned else 0
+        if cap is not None and signals.summary_depth_max <= cap:
+            for command in self._inbox.pending("cap-depth"):
+                self.done(command)
+        previous, self._last = self._last, signals
+        self._check(
+            lambda: local.check_inversion(
+                previous,
+                signals,
+                self._baseline or 0,
+                self._pinned,
+                policy=self._policy,
+                penalizes_depth=None if self._stated.scorer is None else self._stated.scorer.penalizes_depth,
+                eviction=self._stated.eviction,
+            )
+        )
+        return signals
+
+    def retract(self, trigger: str = "budget") -> None:
+        """The round reported last turned out to have failed: take it back. The next one gets a new number."""
+        if self._last is not None:
+            self._report.round(self._round, trigger, self.measure(), baseline=self._baseline or 0, outcome="failed")
+
+    def checkpoint(
+        self,
+        level: int,
+        *,
+        text: str | None = None,
+        visible: bool = True,
+        statuses: Mapping[str, FactState] | None = None,
+        declared_drops: Mapping[str, str] | None = None,
+        input_facts: Iterable[str] | None = None,
+        **counts: Unpack[CallCounts],
+    ) -> dict[str, FactState]:
+        """Report one summarizer call at ``level``; returns what became of each declared fact.
+
+        ``text``: the summary, looked at here and never sent. ``visible=False``: it is opaque, so facts are unknown.
+        ``statuses`` overrides what :func:`leadline.agent.facts.assess` finds. ``declared_drops``: reasons by fact id.
+        ``input_facts``: the facts that were in the call's input, where that is not all of them. Raises
+        :class:`leadline.errors.RecallFloorViolation` only with ``guard="raise"``, once the checkpoint was sent.
+        """
+        given = None if input_facts is None else list(input_facts)
+        found: dict[str, FactState] = {}
+        if text is not None or not visible:
+            asked = (
+                self._facts if given is None else {fact_id: self._facts[fact_id] for fact_id in given if fact_id in self._facts}
+            )
+            found = {fact_id: assess(fact, text if visible else None) for fact_id, fact in asked.items()}
+        found |= statuses or {}
+        known = bool(found) or statuses is not None
+        event = self._report.checkpoint(
+            level,
+            self._round,
+            found if known else None,
+            self._facts,
+            drops=declared_drops or {},
+            input_facts=given,
+            visible=visible,
+            **counts,
+        )
+        self._records = following.follow(self._records, event).facts
+        for command in self._inbox.pending("retry-level"):
+            if command.parameters.level in (None, level):
+                self.done(command)
+        self._check(lambda: local.check_recall(event, self._records, policy=self._policy))
+        return found
+
+    # -- what the monitor wants
+
+    @property
+    def state(self) -> State:
+        """What the commands received so far add up to."""
+        return self._inbox.state
+
+    @property
+    def depth_cap(self) -> int | None:
+        """The commanded limit of summary depth, if any; it stays after a resume."""
+        return self._inbox.depth_cap
+
+    @property
+    def depth_limit(self) -> int:
+        """How deep summaries may be now: the agent's own limit or the commanded one, whichever is lower."""
+        cap = self.depth_cap
+        return self._max_depth if cap is None else min(self._max_depth, cap)
+
+    @property
+    def pending(self) -> tuple[Command, ...]:
+        """Commands that were accepted and are still to be acted on, in order."""
+        return self._inbox.pending()
+
+    def may_compact(self) -> bool:
+        """Whether compaction is allowed now: no incident's halt is without its release."""
+        self.poll()
+        return self.state in (State.RUNNING, State.CAPPED)
+
+    def raise_if_halted(self) -> None:
+        """Raises :class:`leadline.errors.SessionHalted` with the command's sentence while compaction is not allowed."""
+        self.poll()
+        halts = self._inbox.halts
+        if halts:
+            raise SessionHalted("; ".join(f"{command.rule}: {command.reason}" for command in halts))
+
+    def poll(self) -> list[Command]:
+        """Commands that came since the last look, in order of ``seq``; ``on_command`` is called for each."""
+        fresh = self._inbox.take()
+        for command in fresh:
+            try:
+                if self._on_command is not None:
+                    self._on_command(command)
+            except Exception as error:
+                self.refuse(command, f"{type(error).__name__}: {error}")
+            else:
+                if command.kind == "resume":
+                    self.done(command)
+        return fresh
+
+    def done(self, command: Command, detail: str = "", raw_tokens_restored: int | None = None) -> None:
+        """Say that a pending command was acted on. The session says so itself for what it sees."""
+        self._inbox.settle(command, Answer("done", detail, raw_tokens_restored))
+
+    def refuse(self, command: Command, detail: str) -> None:
+        """Say that a pending command cannot be acted on, and why. A halt stays in force."""
+        self._inbox.settle(command, Answer("refused", detail))
+
+    def rehydrate(self, restore: Restore, *, to_raw_ratio: float | None = None) -> Rehydration:
+        """Bring raw spans back as the halts in force ask, acknowledge them, and report a round with trigger ``rehydrate``.
+
+        ``restore(span_id)`` puts a span's text back into the working set and returns its tokens, or ``None`` when it cannot.
+        Without a halt, the target is ``to_raw_ratio`` or the policy's exit level. Texts of summaries in the result's
+        ``replaced`` are to be dropped by the agent.
+        """
+        self.poll()
+        halts = [command for command in self._inbox.halts if command.kind == "halt"]
+        bounds = self._bounds(halts, to_raw_ratio)
+        before = self.measure()
+        result = rehydrate(
+            self.ledger,
+            restore,
+            bounds,
+            plan=[target.summary_id for command in halts for target in command.parameters.plan or ()],
+            drop_ungrounded=any(command.rule == "ungrounded-summary" for command in halts),
+        )
+        for command in self._inbox.pending("halt"):
+            if result.reached or result.restored or result.replaced:
+                self.done(command, result.detail, result.raw_tokens_restored)
+            else:
+                self.refuse(command, result.detail)
+        self.compacted("rehydrate", before=before)
+        return result
+
+    def receive(self, command: Command) -> None:
+        """A command arrived: record and acknowledge it. Called on the listener's thread."""
+        self._inbox.receive(command)
+
+    # -- inside
+
+    def _bounds(self, halts: list[Command], to_raw_ratio: float | None) -> Bounds:
+        """The strictest of what the halts ask for."""
+        asked = [command.parameters for command in halts]
+        ratios = [one.target_raw_ratio for one in asked if one.target_raw_ratio is not None]
+        spans = [one.target_spans for one in asked if one.target_spans is not None]
+        allowances = [one.max_restore_tokens for one in asked if one.max_restore_tokens is not None]
+        if to_raw_ratio is not None:
+            ratios.append(to_raw_ratio)
+        if not ratios and not spans:
+            ratios = [self._policy.raw_ratio_exit]
+        return Bounds(
+            target_raw_ratio=max(ratios, default=None),
+            target_spans=max(spans, default=None),
+            max_restore_tokens=min(allowances, default=None),
+            token_budget=max(0, self._token_budget - (self.fixed_tokens or 0)),
+            least_spans=span_floor(self._baseline or 0, self._policy),
+        )
+
+    def _announce(self, facts: Iterable[Fact]) -> None:
+        event = self._report.started(self._baseline, facts)
+        self._records = following.declare(self._records, event.facts).facts
+
+    def _check(self, check: Callable[[], None]) -> None:
+        if self._guard == "off":
+            return
+        try:
+            check()
+        except Halted as found:
+            self.warnings.append(found)
+            if self._guard == "raise":
+                raise
