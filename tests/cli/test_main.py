@@ -76,7 +76,7 @@ def test_an_unknown_option_is_a_usage_error() -> None:
     [
         (BrokerError("no broker answered at x:1"), exits.UNREACHABLE),
         (SettingsError("LEADLINE_X is 1"), exits.USAGE),
-        (TopicMismatch("8 and 5"), exits.FAILED),
+        (TopicMismatch("8 and 5"), exits.USAGE),
         (FileNotFoundError(2, "No such file or directory", "x"), exits.USAGE),
         (exits.MissingExtra("monitor", "monitor", "faust-streaming"), exits.USAGE),
         (RuntimeError("two\nlines"), exits.INTERNAL),

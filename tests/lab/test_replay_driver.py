@@ -113,7 +113,7 @@ def test_a_pause_of_two_days_that_the_next_line_confirms_is_a_pause() -> None:
 
 def test_records_without_any_time_are_still_judged() -> None:
     driver = run([record | {"ts": ""} for record in inverting()])
-    assert [violation.rule for violation in driver.violations if violation.rule == "inversion"] == ["inversion"]
+    assert "inversion" in [violation.rule for violation in driver.violations]
 
 
 def test_a_deadline_that_stays_is_fired_once() -> None:

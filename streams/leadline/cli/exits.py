@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from leadline.errors import LeadlineError, Refused, Retryable, TopicMismatch
+from leadline.errors import LeadlineError, Refused, Retryable
 
 __all__ = ["CODES", "EPILOG", "MissingExtra", "code_of", "sentence"]
 
@@ -14,15 +14,17 @@ OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
+NOT_DRAINED: Final = 4
 INTERNAL: Final = 70
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 
 CODES: Final[dict[int, str]] = {
     OK: "done",
-    FAILED: "the answer is no: violations with --fail-on-violation, topics that differ, records that could not be sent",
+    FAILED: "the answer is no: violations with --fail-on-violation, topics that differ, records not sent, a monitor that failed",
     USAGE: "wrong use: an unknown option, an unreadable file, a wrong setting, an extra that is not installed",
     UNREACHABLE: "the broker cannot be reached or asked; the same call may succeed later",
+    NOT_DRAINED: "the monitor was stopped with work in flight, which comes again",
     INTERNAL: "a defect of Leadline itself; run again as `leadline --debug ...` for the traceback",
     INTERRUPTED: "interrupted (Ctrl-C)",
     PIPE_CLOSED: "the reader of standard output went away",
@@ -42,8 +44,6 @@ def code_of(error: BaseException) -> int:
     """The exit code for an error."""
     if isinstance(error, click.ClickException):
         return error.exit_code if isinstance(error, click.UsageError) else USAGE
-    if isinstance(error, TopicMismatch):
-        return FAILED
     if isinstance(error, Retryable):
         return UNREACHABLE
     if isinstance(error, LeadlineError | OSError):

@@ -36,12 +36,10 @@ Fold = Callable[[Sequence[Incoming], Callable[[str], SessionState | None], Polic
 
 _LAST: Final = 253_370_764_800_000
 """The year 9999: the deadlines of what came then could not be written down."""
-_UNKNOWN: Final = -1
-"""The offset of what is in no recording."""
 
 
 class Step(NamedTuple):
-    """What one record led to. ``offset`` is -1 for a tick.
+    """What one record led to. ``offset`` is negative for a tick, which is in no recording.
 
     ``event`` is ``None`` where the record could not be read, a :class:`Tick` where time did it.
     """
@@ -111,13 +109,14 @@ class ReplayDriver:
         return steps
 
     def _tick(self, state: SessionState, deadline: int) -> Step:
-        """Fold a tick. The recording has no offset for it, so the watermark is set aside, or the next record would count as
-        applied already; the tick's offset is the one that means unknown."""
+        """Fold a tick. The recording has no offset for it: it gets one made from its time, the same on every replay, and the
+        watermark is set aside meanwhile, or the next record would count as applied already."""
         key = state_key(state.session_id, state.agent_id)
         relaxed = state.working_copy()
-        relaxed.offset = _UNKNOWN - 1
+        offset = min(-1, -deadline)
+        relaxed.offset = offset - 1
         tick = Tick(session_id=state.session_id, agent_id=state.agent_id, due_at=format_ms(deadline))
-        source = Incoming(state.session_id.encode(), encode(tick), 0, _UNKNOWN, self.now)
+        source = Incoming(state.session_id.encode(), encode(tick), 0, offset, self.now)
         step = self._apply(source, tick, lambda _key: relaxed)
         after = self.states.get(key)
         if after is not None:

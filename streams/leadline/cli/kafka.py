@@ -1,0 +1,57 @@
+"""Kafka for the verbs that need it: options, clients made from the settings, errors as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from confluent_kafka import Consumer as KafkaConsumer
+from confluent_kafka import KafkaException, Producer
+
+from leadline.errors import BrokerError, Refused
+from leadline.settings import Settings, client_configs, load_settings
+
+__all__ = ["Producer", "bootstrap_option", "consumer", "partitions_of", "producer", "settings_for"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def bootstrap_option(function: F) -> F:
+    """``--bootstrap``; without it ``LEADLINE_BOOTSTRAP`` counts, then 127.0.0.1:9092."""
+    return click.option("--bootstrap", metavar="HOST:PORT,...", help="Brokers to ask first. [env: LEADLINE_BOOTSTRAP]")(function)
+
+
+def settings_for(bootstrap: str | None, **overrides: Any) -> Settings:
+    """Settings from the environment, with what the command line says on top."""
+    return load_settings(bootstrap=bootstrap, **overrides)
+
+
+def producer(settings: Settings, timeout_s: float) -> Producer:
+    """A producer that keeps the order and gives a record up after ``timeout_s``; failures are reported, not logged."""
+    ordered = {"enable.idempotence": settings.idempotence, "max.in.flight.requests.per.connection": 1}
+    times = {"linger.ms": 20, "message.timeout.ms": round(timeout_s * 1000)}
+    return Producer({**client_configs(settings).confluent, **ordered, **times, "log_level": 0})
+
+
+def consumer(settings: Settings) -> KafkaConsumer:
+    """A consumer without a group: it is told its partitions and commits nothing."""
+    config = client_configs(settings).confluent
+    # librdkafka wants a group's name even where none is joined.
+    group = {"group.id": f"{settings.app_id}-tail", "enable.auto.commit": False, "enable.auto.offset.store": False}
+    return KafkaConsumer({**config, **group, "log_level": 0, "auto.offset.reset": "earliest", "enable.partition.eof": False})
+
+
+def partitions_of(client: Any, topic: str, settings: Settings, timeout_s: float = 10.0) -> list[int]:
+    """The topic's partitions. Raises :class:`BrokerError` when no broker answers, :class:`Refused` without such a topic."""
+    try:
+        # All topics: asking for one by name may create it.
+        listed = client.list_topics(timeout=timeout_s).topics
+    except KafkaException as error:
+        raise BrokerError(
+            f"no broker answered at {settings.bootstrap} within {timeout_s:g} s ({error.args[0].str()}); "
+            "check --bootstrap and that the broker runs"
+        ) from None
+    if topic not in listed or not listed[topic].partitions:
+        raise Refused(f"topic {topic} does not exist at {settings.bootstrap}; run `leadline topics create` first")
+    return sorted(listed[topic].partitions)

@@ -1,0 +1,41 @@
+"""``leadline monitor``: one worker of the monitor."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import click
+
+from leadline.cli import exits
+from leadline.cli.kafka import bootstrap_option, settings_for
+from leadline.cli.screen import emit_json
+
+__all__ = ["monitor"]
+
+_NEEDED = {"faust": "faust-streaming", "aiokafka": "aiokafka", "rocksdict": "rocksdict"}
+
+
+@click.command("monitor", epilog=exits.EPILOG)
+@bootstrap_option
+@click.option("--data-dir", type=click.Path(file_okay=False), help="Local copy of the sessions. [env: LEADLINE_DATA_DIR]")
+@click.option("--create-topics", is_flag=True, default=None, help="Create missing topics. [env: LEADLINE_CREATE_TOPICS]")
+@click.option("--json", "as_json", is_flag=True, default=None, help="Write the log as JSON lines. [env: LEADLINE_LOG_JSON]")
+@click.option("--show-settings", is_flag=True, help="Print the settings in force as one JSON object and exit.")
+def monitor(
+    bootstrap: str | None, data_dir: str | None, create_topics: bool | None, as_json: bool | None, show_settings: bool
+) -> int:
+    """Run one worker of the monitor until it is told to stop (SIGTERM or Ctrl-C).
+
+    Every further setting is an environment variable LEADLINE_...; as many workers as there are partitions can share the work.
+    """
+    settings = settings_for(bootstrap, data_dir=data_dir, create_topics=create_topics or None, log_json=as_json or None)
+    if show_settings:
+        emit_json({name: str(getattr(settings, name)) for name in settings.__slots__})
+        return exits.OK
+    missing = [package for module, package in _NEEDED.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        raise exits.MissingExtra("monitor", "monitor", ", ".join(missing))
+    from leadline.processors.worker import run
+
+    code = run(settings)
+    return code if isinstance(code, int) else exits.OK
