@@ -16,14 +16,13 @@ from typing import Final, Self
 
 from leadline.broker import handshake
 from leadline.broker.capabilities import CAPABILITIES, Capabilities
+from leadline.broker.kept import kept, kept_pid
 from leadline.errors import BrokerError, Refused
 
 __all__ = ["BrokerFailed", "BrokerUnavailable", "EmbeddedBroker"]
 
 HOST: Final = "127.0.0.1"
-_KEEPER: Final = Path(__file__).with_name("keeper.py")
 _LISTENING: Final = re.compile(rf"^\s+kafka\s+{re.escape(HOST)}:(\d+)\s*$", re.MULTILINE)
-_BROKER_PID: Final = re.compile(r"^broker pid (\d+)$", re.MULTILINE)
 _NOISE: Final = re.compile(r"^broker pid |^press Ctrl-C|^noida-db 0|^hint:|weak version `GLIBC")
 _TAIL_LINES: Final = 8
 _POLL_S: Final = 0.01
@@ -167,10 +166,9 @@ class EmbeddedBroker:
         else:
             data.mkdir(parents=True, exist_ok=True)
         serve = [program, "start", "--only", "kafka", "--host", HOST, "--kafka-port", str(self._wanted_port)]
-        keeper = [sys.executable, "-I", "-S", str(_KEEPER), str(os.getpid()), str(grace), str(scratch)]
         with self._log(scratch).open("wb") as log:
             self._keeper = subprocess.Popen(
-                [*keeper, *serve, "--data-dir", str(data)],
+                kept([*serve, "--data-dir", str(data)], grace=grace, scratch=scratch),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -190,9 +188,9 @@ class EmbeddedBroker:
                 raise BrokerFailed(self._why_dead(exited, output))
             # The broker prints this line after it has bound the port, and exits when it cannot bind: so a broker
             # that lives and has printed it is the one that owns the port.
-            listening, pid = _LISTENING.search(output), _BROKER_PID.search(output)
+            listening, pid = _LISTENING.search(output), kept_pid(output)
             if listening and pid and handshake.answers(HOST, int(listening[1]), timeout=1.0):
-                self._port, self._pid = int(listening[1]), int(pid[1])
+                self._port, self._pid = int(listening[1]), pid
                 return
             if time.monotonic() > deadline:
                 raise BrokerFailed(

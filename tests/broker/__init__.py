@@ -1,0 +1,1 @@
+"""The embedded broker, and the brokers that the other tests run on."""
