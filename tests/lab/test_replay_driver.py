@@ -7,6 +7,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from leadline.commands.fold import Folded, Incoming
 from leadline.contracts.events import Ack
 from leadline.contracts.ids import state_key
@@ -183,3 +186,24 @@ def test_a_time_at_the_end_of_the_calendar_is_refused() -> None:
     driver = run([compaction(1, ts="9999-12-31T23:59:59.000Z"), compaction(1, "t")])
     assert [letter.reason for letter in driver.dead_letters] == ["future-timestamp"]
     assert list(report(driver)["sessions"]) == ["t"]
+
+
+EVENTS = st.sampled_from([start(), compaction(1), compaction(2, ratio=0.1), compaction(9, "t"), *inverting("u")])
+CHANGES = st.dictionaries(
+    st.sampled_from([*compaction(1), "extra"]),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=300) | st.lists(st.integers(), max_size=3),
+    max_size=2,
+)
+LINES = st.binary(max_size=60) | st.builds(lambda event, change: value(event | change), EVENTS, CHANGES)
+
+
+@given(st.lists(LINES, max_size=12))
+def test_no_line_raises_and_each_is_judged_or_refused(values: list[bytes]) -> None:
+    """Whatever the bytes: one step a line, in order, and the good event after them is still observed."""
+    driver = ReplayDriver()
+    stream = [Line(number, each) for number, each in enumerate(values, 1)]
+    last = Line(len(values) + 1, value(compaction(1, "good")))
+    fed = [(line.number, step) for line, step in replay(driver, [*stream, last]) if not isinstance(step.event, Tick)]
+    assert [number for number, _ in fed] == list(range(1, len(values) + 2))
+    assert all(step.event is not None or step.dead_letters for _, step in fed)
+    assert state_key("good", "a") in driver.last_states

@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from leadline.contracts.text import safe
 from leadline.errors import LeadlineError, Refused, Retryable
 
 __all__ = ["CODES", "EPILOG", "MissingExtra", "code_of", "sentence"]
@@ -59,5 +60,5 @@ def sentence(error: BaseException) -> str:
         return str(error)
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename!r} cannot be used: {(error.strerror or 'unknown error').lower()}"
-    said = " ".join(str(error).split())
+    said = safe(" ".join(str(error).split()))
     return f"internal error, {type(error).__name__}: {said} (run `leadline --debug ...` for the traceback)"

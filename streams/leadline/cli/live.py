@@ -164,7 +164,7 @@ class LiveView:
             body = Layout()
             body.split_row(
                 Layout(Panel(self._table(height - 4), title="sessions"), ratio=3),
-                Layout(Panel(Group(*list(self._events)[-(height - 2) :]), title="violations and commands"), ratio=2),
+                Layout(Panel(Group(*reversed(self._events)), title="violations and commands, newest first"), ratio=2),
             )
             whole = Layout()
             footer = Text(self._totals()).append(f"   {self._note}" if self._note else "", "dim")
