@@ -104,11 +104,12 @@ def ensure(settings: Settings) -> int:
     Returns the partition count. Raises :class:`BrokerError` past ``settings.broker_away_s``, or :class:`TopicMismatch`.
     """
     deadline = time.monotonic() + settings.broker_away_s
+    timeout_s = min(10.0, settings.broker_away_s)
     while True:
         try:
             if settings.create_topics:
-                create(settings)
-            return require(check(settings, timeout_s=5.0))
+                create(settings, timeout_s)
+            return require(check(settings, timeout_s))
         except BrokerError:
             if time.monotonic() >= deadline:
                 raise

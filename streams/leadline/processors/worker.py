@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,9 @@ class _Worker(faust.worker.Worker):  # type: ignore[misc]
     def _on_sigusr2(self) -> None:
         """Faust opens a debugger here; a server must not."""
 
+    async def _sentinel_task(self) -> None:
+        """Faust waits a second here for nothing."""
+
     def _schedule_shutdown(self, signal: Any) -> None:
         log.info("stopping", extra=with_fields(signal=getattr(signal, "name", signal)))
         self.arm(NOT_DRAINED)
@@ -181,12 +185,14 @@ def _force(code: int, limit_s: float) -> None:
 
 
 def main(argv: Sequence[str] | None = None, fold: Fold = real_fold) -> int:
-    """``python -m leadline.processors.worker``: settings from the environment, some of them by option."""
+    """``python -m leadline.processors.worker``: settings from the environment, each also as an option."""
     parser = argparse.ArgumentParser(prog="python -m leadline.processors.worker", description="Run one monitor worker.")
-    for name in ("bootstrap", "data-dir", "app-id", "instance-id", "partitions", "ready-file", "log-level", "broker-away-s"):
-        parser.add_argument(f"--{name}")
-    for name in ("create-topics", "verify-end-offsets", "log-json"):
-        parser.add_argument(f"--{name}", action="store_const", const=True)
+    for field in fields(Settings):
+        option = "--" + field.name.replace("_", "-")
+        if isinstance(field.default, bool):
+            parser.add_argument(option, action="store_const", const=True)
+        else:
+            parser.add_argument(option)
     options = vars(parser.parse_args(argv))
     try:
         settings = load_settings(**options)

@@ -1,0 +1,153 @@
+"""Workers that are killed or fail: what they leave behind must be as if nothing had happened."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from leadline.broker.embedded import EmbeddedBroker
+from leadline.contracts.orders import Violation
+from leadline.contracts.session_state import SessionState, decode_state, encode_state
+from leadline.detection.policy import DEFAULT_POLICY
+from leadline.processors import worker
+from tests.processors.fakes import tiny_fold
+from tests.processors.running import RunningWorker, Topics, bodies, event, incoming, round_event, until
+
+
+def oracle(topics: Topics) -> tuple[set[str], set[str], dict[str, SessionState]]:
+    """What an undisturbed monitor makes of the very log that is on the topic: violation ids, command ids, states."""
+    by_partition: dict[int, list[Any]] = defaultdict(list)
+    for message in topics.read("leadline.events"):
+        by_partition[message.partition()].append(incoming(message))
+    violations: set[str] = set()
+    commands: set[str] = set()
+    states: dict[str, SessionState] = {}
+    for records in by_partition.values():
+        folded = tiny_fold(records, lambda key: None, DEFAULT_POLICY, 0)
+        for record in folded.outputs:
+            if isinstance(record, Violation):
+                violations.add(record.violation_id)
+            else:
+                commands.add(record.command_id)
+        states.update({key: state for key, state in folded.states.items() if state is not None})
+    return violations, commands, states
+
+
+def found(topics: Topics) -> tuple[set[str], set[str], dict[str, SessionState]]:
+    states: dict[str, SessionState] = {}
+    for message in topics.read("leadline.sessions"):
+        if message.value() is None:
+            states.pop(message.key().decode(), None)
+        else:
+            states[message.key().decode()] = decode_state(message.value())
+    return (
+        {body["violation_id"] for body in bodies(topics.read("leadline.violations"))},
+        {body["command_id"] for body in bodies(topics.read("leadline.commands"))},
+        states,
+    )
+
+
+def settled(topics: Topics, limit_s: float = 30.0) -> None:
+    """Wait until what is found equals the oracle, then compare once more for a readable failure."""
+    deadline = time.monotonic() + limit_s
+    while found(topics) != oracle(topics) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    got, want = found(topics), oracle(topics)
+    assert got[0] == want[0]
+    assert got[1] == want[1]
+    assert {key: encode_state(state) for key, state in got[2].items()} == {
+        key: encode_state(state) for key, state in want[2].items()
+    }
+
+
+def test_killed_in_mid_stream(tmp_path: Path) -> None:
+    """kill -9 twice while records stream in: ids and states equal the oracle's, no session is lost."""
+    with EmbeddedBroker() as broker:
+        running = RunningWorker(broker.address, tmp_path)
+        try:
+            running.ready()
+            topics = Topics(broker.address)
+            number = 0
+            for _ in range(2):
+                done = len(topics.read("leadline.violations"))
+                for _ in range(1500):
+                    number += 1
+                    session = f"s{number % 40}"
+                    topics.send(session, round_event(session, number, raw_tokens=0 if number % 3 == 0 else 5))
+                topics.flush()
+                until("the stream to be under way", lambda n=done: len(topics.read("leadline.violations")) > n + 20)
+                running.kill()
+                running = RunningWorker(broker.address, tmp_path).ready()
+            settled(topics)
+            assert len(found(topics)[2]) == 40
+            topics.close()
+        finally:
+            running.stop()
+
+
+def test_a_local_store_that_is_lost_comes_back_from_the_changelog(tmp_path: Path) -> None:
+    with EmbeddedBroker() as broker:
+        topics = Topics(broker.address)
+        running = RunningWorker(broker.address, tmp_path / "one")
+        try:
+            running.ready()
+            for number in range(1, 301):
+                topics.send(f"s{number % 30}", round_event(f"s{number % 30}", number))
+            topics.flush()
+            settled(topics)
+            assert running.stop() == worker.OK, running.log
+            running = RunningWorker(broker.address, tmp_path / "two").ready()
+            for number in range(301, 331):
+                topics.send(f"s{number % 30}", round_event(f"s{number % 30}", number, raw_tokens=0))
+            topics.flush()
+            settled(topics)
+        finally:
+            running.stop()
+            topics.close()
+
+
+def test_a_bug_in_the_handler_ends_the_worker_and_leaves_the_offset(tmp_path: Path) -> None:
+    """The same record meets the next worker again; what came before it is not done twice in effect."""
+    with EmbeddedBroker() as broker:
+        running = RunningWorker(broker.address, tmp_path, partitions=1)
+        topics = Topics(broker.address)
+        try:
+            running.ready()
+            topics.send("s", round_event("s", 1, raw_tokens=0))
+            topics.flush()
+            until("a violation", lambda: topics.read("leadline.violations"))
+            topics.send("s", event("session-end", "s", detail="boom"))
+            topics.send("s", round_event("s", 2, raw_tokens=0))
+            topics.flush()
+            assert running.exit_code() == worker.CRASHED, running.log
+            assert "RuntimeError" in running.log
+            assert "hunter2" not in running.log
+            assert topics.committed("leadline") <= 1
+            again = RunningWorker(broker.address, tmp_path, partitions=1)
+            assert again.exit_code() == worker.CRASHED
+            assert topics.committed("leadline") <= 1
+            assert len({body["violation_id"] for body in bodies(topics.read("leadline.violations"))}) == 1
+        finally:
+            running.stop()
+            topics.close()
+
+
+def test_no_broker_at_start(tmp_path: Path) -> None:
+    running = RunningWorker("127.0.0.1:1", tmp_path, broker_away_s=1)
+    assert running.exit_code(30) == worker.BROKER_AWAY
+    assert "no broker answered at 127.0.0.1:1" in running.log
+
+
+def test_a_broker_that_goes_away_for_good_ends_an_idle_worker(tmp_path: Path) -> None:
+    broker = EmbeddedBroker()
+    running = RunningWorker(broker.start(), tmp_path, broker_away_s=2, drain_s=2)
+    try:
+        running.ready()
+        broker.stop()
+        assert running.exit_code(30) == worker.BROKER_AWAY, running.log
+        assert "no broker has answered" in running.log
+    finally:
+        broker.stop()
+        running.stop()

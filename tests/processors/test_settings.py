@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from leadline.errors import SettingsError
+from leadline.settings import Settings, client_configs, describe_settings, load_settings
+
+
+def test_defaults_need_no_environment() -> None:
+    assert load_settings({}) == Settings()
+
+
+def test_environment_and_overrides() -> None:
+    """An override wins over the environment; ``None`` is no override; an empty variable counts as absent."""
+    environ = {
+        "LEADLINE_BOOTSTRAP": " kafka-1:9092 , [::1]:9093 ",
+        "LEADLINE_PARTITIONS": "12",
+        "LEADLINE_LOG_JSON": "yes",
+        "LEADLINE_LOG_LEVEL": "debug",
+        "LEADLINE_APP_ID": "",
+    }
+    settings = load_settings(environ, partitions=3, data_dir="/tmp/there", instance_id=None)
+    assert settings.bootstrap == "kafka-1:9092,[::1]:9093"
+    assert settings.partitions == 3
+    assert settings.log_json is True
+    assert settings.log_level == "DEBUG"
+    assert settings.data_dir == Path("/tmp/there")
+    assert settings.app_id == "leadline"
+    configs = client_configs(settings)
+    assert configs.confluent["bootstrap.servers"] == "kafka-1:9092,[::1]:9093"
+    assert configs.aiokafka["bootstrap_servers"] == ["kafka-1:9092", "[::1]:9093"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "says"),
+    [
+        ("LEADLINE_BOOTSTRAP", "kafka", "host:port"),
+        ("LEADLINE_BOOTSTRAP", "kafka:99999", "host:port"),
+        ("LEADLINE_BOOTSTRAP", "a:1,,b:2", "empty"),
+        ("LEADLINE_BOOTSTRAP", "http://kafka:9092", "host:port"),
+        ("LEADLINE_PARTITIONS", "0", "from 1"),
+        ("LEADLINE_PARTITIONS", "eight", "whole number"),
+        ("LEADLINE_BROKER_AWAY_S", "soon", "seconds"),
+        ("LEADLINE_BROKER_AWAY_S", "nan", "out of range"),
+        ("LEADLINE_LOG_JSON", "perhaps", "true or false"),
+        ("LEADLINE_LOG_LEVEL", "loud", "INFO"),
+        ("LEADLINE_APP_ID", "two words", "name"),
+        ("LEADLINE_DATA_DIR", __file__, "file"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_to_do(variable: str, text: str, says: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings({variable: text})
+    sentence = str(caught.value)
+    assert sentence.startswith(variable)
+    assert says in sentence
+    assert sentence.endswith(".")
+
+
+def test_every_setting_is_described() -> None:
+    names = [name for name, _ in describe_settings()]
+    assert "LEADLINE_BOOTSTRAP" in names
+    assert len(names) == len(set(names)) == len(Settings.__dataclass_fields__)

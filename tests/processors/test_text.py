@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import logging
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leadline.contracts.text import printable, redact, safe
+from leadline.processors.logs import Human, Json, with_fields
+
+SECRETS = [
+    ("password=hunter2", "hunter2"),
+    ("PASSWORD: hunter2, next", "hunter2"),
+    ('{"db_password": "hun ter2"}', "hun ter2"),
+    (r"{\"api_key\":\"hunter2\"}", "hunter2"),
+    ("x-api-key=hunter2&y=1", "hunter2"),
+    ("Authorization: Bearer abc.def.ghi", "abc.def"),
+    ("Authorization: Basic aHVudGVyMg==", "aHVudGVyMg"),
+    ("sent bearer abcdef123456", "abcdef123456"),
+    ("sasl.plain.password=hunter2", "hunter2"),
+    ("kafka://user:hunter2@host:9092/x", "hunter2"),
+    ("key sk-abcdefghijklmnop1234", "sk-abcdefgh"),
+    ("ghp_" + "a" * 36, "a" * 36),
+    ("AKIAABCDEFGHIJKLMNOP", "AKIAABCDEF"),
+    ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----", "MIIE"),
+    ("-----BEGIN PRIVATE KEY-----\nMIIE cut off", "MIIE"),
+    ('password="never closed', "never"),
+    ('password="never closed\nnext line', "never"),
+]
+
+
+@pytest.mark.parametrize(("text", "secret"), SECRETS)
+def test_secrets_are_masked(text: str, secret: str) -> None:
+    shown = redact(text)
+    assert secret not in shown
+    assert "***" in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["field `raw_tokens` is missing", "expected `int`, got `str` - at `$.token_budget`", "token_budget: 100 tokens left", "raw_tokens=12"],
+)
+def test_ordinary_sentences_stay(text: str) -> None:
+    assert redact(text) == text
+
+
+@given(st.text(alphabet=st.characters(), max_size=2000))
+def test_printable_is_one_bounded_encodable_line(text: str) -> None:
+    shown = printable(text, 100)
+    shown.encode()
+    assert len(shown.splitlines()) <= 1
+    assert not any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in shown)
+    assert len(shown) <= 100 * 6 + 20
+
+
+def test_terminal_escapes_are_shown_not_sent() -> None:
+    assert printable("\x1b[31mred\x1b[0m\r\nnext\u202e") == "\\x1b[31mred\\x1b[0m\\r\\nnext\\u202e"
+
+
+def test_long_text_tells_what_was_cut() -> None:
+    assert printable("x" * 600) == "x" * 500 + "…(+100)"
+
+
+@pytest.mark.parametrize("formatter", [Human(), Json()])
+def test_a_log_line_is_one_safe_line(formatter: logging.Formatter) -> None:
+    """Whatever an agent wrote into its ids and texts."""
+    record = logging.LogRecord("leadline.x", logging.INFO, "f", 1, "said %s", ("\x1b[2J\nfake line password=hunter2",), None)
+    record.__dict__.update(with_fields(session="a\nb" + "\x1b" * 5000, offset=7))
+    line = formatter.format(record)
+    assert "\n" not in line
+    assert "\x1b" not in line
+    assert "hunter2" not in line
+    assert len(line) < 4000
+    if isinstance(formatter, Json):
+        assert orjson.loads(line)["offset"] == 7
+
+
+def test_tracebacks_are_redacted() -> None:
+    try:
+        raise ValueError("password=hunter2 \x1b[0m")
+    except ValueError as error:
+        record = logging.LogRecord("x", logging.ERROR, "f", 1, "failed", (), (type(error), error, error.__traceback__))
+    for formatter in (Human(), Json()):
+        shown = formatter.format(record)
+        assert "hunter2" not in shown
+        assert "\x1b" not in shown
+
+
+def test_safe_is_both() -> None:
+    assert safe("token=abc\n") == "token=***\\n"

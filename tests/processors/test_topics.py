@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from leadline.broker.embedded import EmbeddedBroker
+from leadline.contracts.topics import TOPICS
+from leadline.errors import BrokerError, TopicMismatch
+from leadline.processors import topics
+from leadline.processors.topics import Finding
+from leadline.settings import Settings
+
+
+def make(bootstrap: str, name: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(10)
+
+
+def test_missing_topics_are_found_created_and_then_fine() -> None:
+    with EmbeddedBroker() as broker:
+        settings = Settings(bootstrap=broker.address, partitions=3)
+        findings = topics.check(settings)
+        assert [finding.topic for finding in findings] == [topic.name for topic in TOPICS]
+        assert all(finding.partitions is None and "does not exist" in finding.problem for finding in findings)
+        with pytest.raises(TopicMismatch, match=r"leadline\.events does not exist.*leadline topics create"):
+            topics.require(findings)
+        assert topics.create(settings) == [topic.name for topic in TOPICS]
+        assert topics.create(settings) == []
+        assert topics.require(topics.check(settings)) == 3
+        assert topics.ensure(Settings(bootstrap=broker.address)) == 3
+
+
+def test_unequal_counts_are_refused_with_both_numbers() -> None:
+    with EmbeddedBroker() as broker:
+        make(broker.address, "leadline.events", 4)
+        make(broker.address, "leadline.commands", 2)
+        settings = Settings(bootstrap=broker.address, partitions=8, create_topics=True)
+        with pytest.raises(TopicMismatch) as caught:
+            topics.ensure(settings)
+        sentence = str(caught.value)
+        assert "leadline.commands has 2 partitions but leadline.events has 4" in sentence
+        assert "create it again with 4 partitions" in sentence
+        wrong = [finding for finding in topics.check(settings) if finding.problem]
+        assert [(finding.topic, finding.partitions, finding.expected) for finding in wrong] == [("leadline.commands", 2, 4)]
+
+
+def test_dead_letters_may_have_any_count() -> None:
+    finding = topics._finding(TOPICS[3], 1, 8)
+    assert finding == Finding("leadline.dead-letters", 1, None, "", "")
+
+
+def test_no_broker_is_said_plainly() -> None:
+    settings = Settings(bootstrap="127.0.0.1:1", broker_away_s=1.0)
+    with pytest.raises(BrokerError, match=r"no broker answered at 127\.0\.0\.1:1.*LEADLINE_BOOTSTRAP"):
+        topics.check(settings, timeout_s=1.0)
