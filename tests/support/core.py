@@ -94,17 +94,15 @@ def status(name: str, state: FactState, **changes: Any) -> FactStatus:
 
 def ack(command: Command, outcome: AckOutcome = "accepted", **changes: Any) -> Ack:
     """The agent's answer to ``command``."""
-    return Ack(
-        **{
-            "session_id": command.session_id,
-            "agent_id": command.agent_id,
-            "fleet": command.fleet,
-            "command_id": command.command_id,
-            "seq": command.seq,
-            "outcome": outcome,
-        }
-        | changes
-    )
+    said: dict[str, Any] = {
+        "session_id": command.session_id,
+        "agent_id": command.agent_id,
+        "fleet": command.fleet,
+        "command_id": command.command_id,
+        "seq": command.seq,
+        "outcome": outcome,
+    }
+    return Ack(**said | changes)
 
 
 def end(**changes: Any) -> SessionEnd:
@@ -112,7 +110,8 @@ def end(**changes: Any) -> SessionEnd:
 
 
 def tick(due_at: int = START, **changes: Any) -> Tick:
-    return Tick(**{"session_id": "s1", "agent_id": "a1", "due_at": format_ms(due_at)} | changes)
+    whose: dict[str, Any] = {"session_id": "s1", "agent_id": "a1", "due_at": format_ms(due_at)}
+    return Tick(**whose | changes)
 
 
 def policy(**changes: Any) -> Policy:
@@ -148,7 +147,8 @@ class Monitor:
             value = json.dumps(event).encode() if isinstance(event, dict) else event
         if "key" not in wire:
             wire["key"] = str(json.loads(value or b"")["session_id"]).encode()
-        record = Incoming(**{"value": value, "partition": 3, "offset": len(self.log), "timestamp": self.now} | wire)
+        given: dict[str, Any] = {"value": value, "partition": 3, "offset": len(self.log), "timestamp": self.now}
+        record = Incoming(**given | wire)
         self.log.append(record)
         return record
 
@@ -187,9 +187,7 @@ class Monitor:
 
     def incident(self, rule: str, subject: str | None = None) -> Incident:
         """The one incident of ``rule`` that is open."""
-        (found,) = [
-            item for item in self.state().incidents if item.rule == rule and (subject is None or item.subject == subject)
-        ]
+        (found,) = [item for item in self.state().incidents if item.rule == rule and (subject is None or item.subject == subject)]
         return found
 
     @property

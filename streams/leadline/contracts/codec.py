@@ -20,6 +20,7 @@ from leadline.contracts import limits
 from leadline.contracts.events import Ack, AgentEvent, Checkpoint, Round, SessionEnd, SessionStart
 from leadline.contracts.orders import Command, Tick, Violation
 from leadline.contracts.reasons import Reason
+from leadline.contracts.text import safe
 from leadline.contracts.times import parse_ms
 from leadline.contracts.unknown import strip_unknown
 from leadline.errors import Malformed
@@ -43,7 +44,6 @@ _VIOLATIONS: Kinds = {"leadline.violation": Violation}
 
 _MAJOR = 1
 _SCHEMA = re.compile(r"([a-z][a-z-]*\.[a-z][a-z-]*)/(\d{1,6})(?:\.(\d{1,6}))?", re.ASCII)
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 _event_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _command_decoder = msgspec.json.Decoder(Command)
@@ -126,7 +126,8 @@ def _load(value: bytes | None) -> dict[str, Any]:
     return raw
 
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# A string that never ends runs to the end of the value: tried anew at each quote within it, the search would be quadratic.
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKET = re.compile(rb"[^\[\]{}]+")
 
 
@@ -190,13 +191,16 @@ def _convert(raw: dict[str, Any], kinds: Kinds) -> tuple[msgspec.Struct, int, bo
 
 _GOT = re.compile(r"got `(\w+)`")
 _WHERE = re.compile(r" - at `\$\.?(.*)`$")
+_STEP = re.compile(r"(\w+)|\[(\d+)\]")
+_MAX_ERROR = 300
+"""The validator's sentence can quote the record: that many characters of it are passed on, redacted and on one line."""
 
 
 def _validation(raw: dict[str, Any], error: str) -> tuple[Reason, str]:
     """Map the validator's sentence to a named reason; the sentence stays as the detail."""
     where = _WHERE.search(error)
     got = _GOT.search(error)
-    detail = error.replace("$.", "")
+    detail = safe(_WHERE.sub("", error), _MAX_ERROR) + (f" - at `{where[1]}`" if where else "")
     if "missing required field" in error:
         return Reason.MISSING_FIELD, detail
     if got and got[1] == "bool" and re.search(r"Expected `(?:int|float)", error):
@@ -206,7 +210,7 @@ def _validation(raw: dict[str, Any], error: str) -> tuple[Reason, str]:
         return Reason.OVER_64_BITS, detail
     if got:
         return Reason.WRONG_TYPE, detail
-    if "Expected" in error and any(mark in error for mark in (">=", "<=", "of length")):
+    if "enum value" in error or ("Expected" in error and any(mark in error for mark in (">=", "<=", "of length"))):
         return Reason.OUT_OF_RANGE, detail
     if "Number out of range" in error or "Integer value out of range" in error:
         return Reason.OVER_64_BITS, detail
@@ -214,11 +218,12 @@ def _validation(raw: dict[str, Any], error: str) -> tuple[Reason, str]:
 
 
 def _at(raw: Any, path: str) -> Any:
-    """The value at a validator's path such as ``facts[...].recall_floor``; ``None`` where the path names no single one."""
-    for part in path.split("."):
-        if not isinstance(raw, dict) or part not in raw:
+    """The value at a validator's path such as ``summaries[0].tokens``; ``None`` where there is none."""
+    for name, index in _STEP.findall(path):
+        try:
+            raw = raw[int(index)] if index else raw[name]
+        except (LookupError, TypeError):
             return None
-        raw = raw[part]
     return raw
 
 

@@ -29,7 +29,8 @@ class Reason(StrEnum):
     """Another JSON type than the contract's. Counts are integers: ``"12"`` and ``12.0`` are refused, not converted."""
     BOOLEAN_FOR_NUMBER = "boolean-for-number"
     OUT_OF_RANGE = "out-of-range"
-    """A number outside its bounds (a negative count), a string or list longer than its bound, or empty where it must not be."""
+    """A number outside its bounds (a negative count), a string or list longer than its bound or empty where it must not be, a
+    word that is none of those allowed."""
     OVER_64_BITS = "over-64-bits"
     UNKNOWN_MAJOR = "unknown-major"
     """A record type that is known, in a major version that is not."""

@@ -18,10 +18,11 @@ def format_ms(ms: int) -> str:
 def parse_ms(text: str) -> int | None:
     """RFC 3339 text as milliseconds since 1970, or ``None`` where it is no time or names no zone.
 
-    A text without a zone is refused rather than guessed: the reader then uses the receive time and counts it.
+    ``t`` and ``z`` may be lower case, as RFC 3339 has it. A text without a zone is refused rather than guessed: the reader then
+    uses the receive time and counts it.
     """
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text.upper())
     except ValueError:
         return None
     if moment.tzinfo is None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 __all__ = ["NO_TRACE", "TraceContext", "read_trace"]
 
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?", re.ASCII)
-_MAX_TRACESTATE = 512
+_TRACESTATE = re.compile(rb"[\x20-\x7e]{0,512}")
 
 
 class TraceContext(NamedTuple):
@@ -38,7 +38,7 @@ def read_trace(headers: Iterable[tuple[str, bytes | None]] | None) -> TraceConte
                 parent = value[:55].decode("ascii")
             else:
                 ignored = True
-        elif name == "tracestate" and value is not None and len(value) <= _MAX_TRACESTATE and value.isascii():
+        elif name == "tracestate" and value is not None and _TRACESTATE.fullmatch(value):
             state = value.decode("ascii")
     return TraceContext(parent, state if parent else "", ignored)
 
