@@ -7,6 +7,7 @@ says OVER (or GOOD often enough in a row) does.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
 from msgspec.structs import replace
 
@@ -17,6 +18,7 @@ from leadline.contracts.codec import Event
 from leadline.contracts.events import Ack, Round
 from leadline.contracts.orders import Cause, Command, CommandKind, Parameters, Tick, Violation
 from leadline.contracts.session_state import CommandState, Incident, SessionState, Stage
+from leadline.detection.bounded import named
 from leadline.detection.observe import Finding, Observation
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rules import UNHEEDED
@@ -33,6 +35,7 @@ _ACK_SIGNALS = {
     "expired": Signal.EXPIRED,
 }
 _WATCHED = (Stage.ISSUED, Stage.ACCEPTED, Stage.EFFECTIVE)
+_KINDS: tuple[CommandKind, ...] = get_args(CommandKind)
 _REPEATS_WITHOUT_ACK = 2
 """Firings after which a retry counts as repeated trouble though nobody acknowledged it."""
 
@@ -142,11 +145,14 @@ class _Settlement:
         return incident
 
     def _fired_again(self, incident: Incident, finding: Finding) -> None:
-        facts = tuple(dict.fromkeys((*incident.facts, *finding.facts)))[: limits.MAX_KEPT_FACTS]
+        facts = named((*incident.facts, *finding.facts))
         incident = replace(incident, firings=incident.firings + 1, good_rounds=0, facts=facts)
         command = incident.command
         if command is not None:
             command = replace(command, repeats=command.repeats + 1)
+            if command.kind == "retry-level" and facts:
+                # Should it be issued again, then for all that was lost by now.
+                command = replace(command, parameters=replace(command.parameters, facts=list(facts)))
             incident = replace(incident, command=command)
         self._put(incident)
         if command is None or command.kind != "retry-level":
@@ -198,11 +204,12 @@ class _Settlement:
         if incident.rule == UNHEEDED:
             return  # Stopping the agent was the last resort; the violation stays open for people.
         child, record = issue.unheeded(self.state, incident, _WHY.get(signal, signal.value), self.now, self.policy)
-        if self.policy.mode(UNHEEDED) == "off":
-            return
-        self.outputs.append(record)
+        watched = self.policy.mode(UNHEEDED) != "off"
+        if watched:
+            self.outputs.append(record)
         if incident.releasing:
             self._drop(incident)
+        if incident.releasing or not watched:
             return
         if child.mode == "enforce":
             child = self._command(child, "stop-agent", 1, Parameters(), record.message)
@@ -240,7 +247,8 @@ class _Settlement:
                 else:
                     self._signal(incident, _ACK_SIGNALS[ack.outcome])
                 return
-            earlier = (ids.command_id(incident.incident_id, command.kind, n) for n in range(1, command.attempt))
+            attempts = range(1, max(command.attempt, self.policy.attempts) + 1)
+            earlier = (ids.command_id(incident.incident_id, kind, n) for kind in _KINDS for n in attempts)
             if ack.command_id in earlier:
                 return
         self.state.counts = replace(self.state.counts, unmatched_acks=self.state.counts.unmatched_acks + 1)

@@ -32,10 +32,16 @@ MAX_FACTS: Final = 512
 """Facts in one record. State keeps at most :data:`MAX_KEPT_FACTS`."""
 MAX_KEPT_FACTS: Final = 256
 """Facts that the state of one session follows; later ones are counted, not followed."""
+MAX_KEPT_FACT_BYTES: Final = 64 * 1024
+"""Ids and classes of those facts together, in bytes of JSON: a broker takes a record of 1 MB unless told otherwise."""
+MAX_NAMED_FACTS: Final = 64
+"""Facts that one incident, command or violation names."""
+MAX_NAMED_BYTES: Final = 2048
+"""Their ids together, in bytes of UTF-8."""
 MAX_SUMMARIES: Final = 256
 """Summaries listed in one round."""
 MAX_OPEN_INCIDENTS: Final = 32
-"""Incidents of one session that can be open at once; a further one is counted, not opened."""
+"""Incidents of one session that rules can open at once; a further one is counted, not opened. Escalations come on top."""
 WINDOW_ROUNDS: Final = 16
 """Rounds whose measurements a session's state keeps."""
 RECENT_EVENTS: Final = 16

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgspec import json
 from msgspec.structs import replace
 
 from leadline.contracts import limits
@@ -38,14 +39,15 @@ def declare(facts: Facts, declared: Iterable[Fact]) -> Followed:
     """Facts that a session start declares; a fact that names another in ``supersedes`` excuses its loss."""
     result, overflow = dict(facts), 0
     declared = list(declared)
+    room = _room(facts)
     for fact in declared:
         known = result.get(fact.fact_id)
-        if known is None and len(result) >= limits.MAX_KEPT_FACTS:
+        size = _size(fact.fact_id, fact.fact_class) - (_size(fact.fact_id, known.fact_class) if known else 0)
+        if size > room or (known is None and len(result) >= limits.MAX_KEPT_FACTS):
             overflow += 1
             continue
-        result[fact.fact_id] = replace(
-            known or FactRecord(), fact_class=fact.fact_class[: limits.MAX_ID], recall_floor=fact.recall_floor
-        )
+        room -= size
+        result[fact.fact_id] = replace(known or FactRecord(), fact_class=fact.fact_class, recall_floor=fact.recall_floor)
     for fact in declared:
         old = result.get(fact.supersedes) if fact.supersedes else None
         if old is not None:
@@ -60,11 +62,15 @@ def follow(facts: Facts, checkpoint: Checkpoint) -> Followed:
     absent, or the summary is opaque, nothing is known and nothing changes.
     """
     result, overflow = dict(facts), 0
-    for status in checkpoint.facts or ():
+    new = [status for status in checkpoint.facts or () if status.fact_id not in facts]
+    room = _room(facts) if new else 0
+    for status in new:
         if status.fact_id not in result:
-            if len(result) >= limits.MAX_KEPT_FACTS:
+            size = _size(status.fact_id, status.fact_class)
+            if size > room or len(result) >= limits.MAX_KEPT_FACTS:
                 overflow += 1
                 continue
+            room -= size
             result[status.fact_id] = FactRecord(fact_class=status.fact_class, recall_floor=status.recall_floor)
     for drop in checkpoint.declared_drops:
         record = result.get(drop.fact_id)
@@ -79,6 +85,16 @@ def follow(facts: Facts, checkpoint: Checkpoint) -> Followed:
         elif state == "absent" and not record.excused and (record.lost_level is None or record.lost_level > level):
             result[fact_id] = replace(record, lost_level=level)
     return Followed(result, overflow)
+
+
+def _size(fact_id: str, fact_class: str) -> int:
+    """Bytes of JSON that a fact's two names take."""
+    return len(json.encode(fact_id)) + len(json.encode(fact_class))
+
+
+def _room(facts: Facts) -> int:
+    """Bytes that are left for the names of further facts."""
+    return limits.MAX_KEPT_FACT_BYTES - sum(_size(fact_id, record.fact_class) for fact_id, record in facts.items())
 
 
 def lost_at(checkpoint: Checkpoint, facts: Facts) -> dict[str, Standing]:

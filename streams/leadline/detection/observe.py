@@ -6,6 +6,7 @@ in :mod:`leadline.commands`.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from leadline.contracts.codec import Event
 from leadline.contracts.events import Ack, Checkpoint, Round, SessionEnd, SessionStart
 from leadline.contracts.orders import Action, CommandKind, Measured, Parameters, Severity, Tick
 from leadline.contracts.session_state import SessionState
+from leadline.detection import bounded
 from leadline.detection import facts as following
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rounds import Arrival, arrive, measurement_of, remember
@@ -105,6 +107,8 @@ def _restart(state: SessionState, epoch: int) -> bool:
     state.facts = {}
     state.facts_reported = None
     state.recent_events = ()
+    state.incidents = ()
+    state.counts = replace(state.counts, gaps=0)
     return was_used
 
 
@@ -129,7 +133,7 @@ def _round(state: SessionState, event: Round, policy: FleetPolicy) -> Observatio
     arrival = arrive(state, event)
     if arrival is Arrival.SUPERSEDES:
         state.window = state.window[:-1]
-        state.pinned_rounds = max(0, state.pinned_rounds - 1)
+        state.pinned_rounds = state.pinned_rounds - 1 if state.pinned_rounds else _pinned(state)
     if event.outcome == "failed" and arrival is not Arrival.DUPLICATE:
         # A failed compaction left the working set as it was: nothing was measured.
         state.counts = replace(state.counts, failed=state.counts.failed + 1)
@@ -172,6 +176,12 @@ def _round(state: SessionState, event: Round, policy: FleetPolicy) -> Observatio
         if rule.name == "inversion" and decision is not None and decision.fired:
             view = view._replace(inversion_open=True)
     return Observation(state, tuple(findings), tuple(reasons), arrival=arrival)
+
+
+def _pinned(state: SessionState) -> int:
+    """Consecutive rounds at the depth limit, counted anew from the window."""
+    depths = (entry.summary_depth_max for entry in reversed(state.window))
+    return sum(1 for _ in takewhile(lambda depth: at_limit(depth, state.max_depth or 0, state.depth_cap), depths))
 
 
 def _checkpoint(state: SessionState, event: Checkpoint, policy: FleetPolicy) -> Observation:
@@ -222,11 +232,11 @@ def _ask(
         finding = finding._replace(
             severity=rule.severity,
             action=rule.action(view),
-            message=rule.message(view),
-            threshold=rule.threshold(view),
-            evidence=rule.evidence(view),
-            parameters=rule.parameters(view),
-            facts=rule.facts(view),
+            message=bounded.said(rule.message(view)),
+            threshold=bounded.thresholds(rule.threshold(view)),
+            evidence=bounded.shown(rule.evidence(view)),
+            parameters=bounded.told(rule.parameters(view)),
+            facts=bounded.named(rule.facts(view)),
             on_repeat=rule.on_repeat,
         )
     if isinstance(view, RoundView):
