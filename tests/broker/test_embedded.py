@@ -171,8 +171,8 @@ import sys, time
 from leadline.broker import EmbeddedBroker
 broker = EmbeddedBroker()
 broker.start()
-print(broker.pid, broker._scratch, flush=True)
 {then}
+print(broker.pid, broker._scratch, flush=True)
 time.sleep(600)
 """
 
@@ -287,11 +287,14 @@ def test_serve_runs_until_told_to_stop(signum: signal.Signals) -> None:
     """serve() hands out the address, ends in order on either signal, and leaves nothing that listens."""
     process = subprocess.Popen([sys.executable, "-c", _SERVE], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    host, port = process.stdout.readline().strip().split(":")
-    socket.create_connection((host, int(port)), timeout=5).close()
-    process.send_signal(signum)
-    assert process.stdout.readline() == "ended\n"
-    assert process.wait(10) == 0
-    process.stdout.close()
+    try:
+        host, port = process.stdout.readline().strip().split(":")
+        socket.create_connection((host, int(port)), timeout=5).close()
+        process.send_signal(signum)
+        assert process.wait(20) == 0
+        assert process.stdout.read() == "ended\n"
+    finally:
+        process.kill()
+        process.stdout.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, int(port)), timeout=1)
