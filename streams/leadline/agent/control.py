@@ -160,6 +160,9 @@ class Control:
             if order.seq < command.seq and (order.incident_id == command.incident_id or order.command_id == released):
                 del self._orders[key]
                 self._pending.pop(order.command_id, None)
+        for other in list(self._pending.values()):
+            if other.kind == "resume" and other.incident_id == command.incident_id:
+                del self._pending[other.command_id]
         return None
 
     def _answer(self, command_id: str, answer: Answer) -> None:

@@ -1,6 +1,6 @@
 """The way out: events to ``leadline.events``, without ever blocking or raising into the agent.
 
-``emit`` encodes and queues; one daemon thread hands the queue to the transport's producer and runs its delivery callbacks.
+``emit`` only queues; one daemon thread encodes, hands records to the transport's producer and runs its delivery callbacks.
 Whatever cannot be sent is counted by a named reason and forgotten.
 """
 
@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,11 +20,11 @@ from leadline.agent.outbox import Entry, Outbox
 from leadline.agent.trace import active_trace
 from leadline.agent.transport import Delivery, Headers, Producer, Transport
 from leadline.contracts import limits
-from leadline.contracts.codec import encode
+from leadline.contracts.codec import decode_event, encode
 from leadline.contracts.events import AgentEvent, Round
 from leadline.contracts.topics import EVENTS
 from leadline.contracts.trace import NO_TRACE, TraceContext
-from leadline.errors import LeadlineError, Refused
+from leadline.errors import Malformed, Refused
 
 __all__ = ["DropReason", "Emitted", "Emitter"]
 
@@ -43,6 +44,8 @@ class DropReason:
     """Larger than :data:`leadline.contracts.limits.MAX_RECORD_BYTES`, also without its list of summaries."""
     UNENCODABLE = "unencodable"
     """It has no JSON form: half a surrogate pair in an id, say."""
+    MALFORMED = "malformed"
+    """The monitor would refuse it: a negative count, an id that is too long; ``last_error`` says which."""
     UNDELIVERED = "undelivered"
     """The transport gave up on it; ``last_error`` says why."""
     CLOSED = "closed"
@@ -91,28 +94,26 @@ class Emitter:
     # -- for the agent
 
     def emit(self, event: AgentEvent, *, trace: TraceContext = NO_TRACE) -> bool:
-        """Queue an event. Never blocks, never raises. ``False``: it was dropped, and counted.
+        """Queue an event. Never blocks, never raises. ``False``: it was dropped at once, and counted.
 
-        The span that is active in the calling thread goes along in the headers; without one, ``trace`` does.
+        The span that is active in the calling thread goes along in the headers; without one, ``trace`` does. What cannot be
+        encoded, or would be refused by the monitor, is found out later and only counted.
         """
         try:
             self._here()
-            entry, cut = _encoded(event, trace)
-            if isinstance(entry, str):
-                self._drop(entry)
-                return False
+            active = active_trace()
+            entry = Entry(event, active if active.traceparent else trace, isinstance(event, Round), _size(event))
             with self._wake:
                 if self._closing:
                     self._drop(DropReason.CLOSED)
                     return False
                 self._count.emitted += 1
-                self._count.cut += cut
-                dropped = self._outbox.push(entry)
+                taken, dropped = self._outbox.push(entry)
                 if dropped:
                     self._drop(DropReason.QUEUE_FULL, dropped)
                 self._run()
                 self._wake.notify()
-            return True
+            return taken
         except Exception as error:
             self._drop(DropReason.INTERNAL, error=repr(error))
             return False
@@ -222,22 +223,39 @@ class Emitter:
                 if entry is None:
                     break
                 self._in_flight += 1
-            try:
-                producer.produce(EVENTS.name, entry.key, entry.value, entry.headers, _Callback(self, entry.key))
-            except Refused as error:
-                self._settled(Delivery(-1, -1, str(error)), entry.key)
-            except BaseException as error:
-                with self._wake:
-                    self._in_flight -= 1
-                    self._outbox.push_back(entry)
-                if isinstance(error, BufferError):
-                    break
-                raise
+            if not self._send(producer, entry):
+                break
         if self._in_flight:
             if self._hurry:
                 producer.flush(_POLL_SECONDS)
             else:
                 producer.poll(_POLL_SECONDS)
+
+    def _send(self, producer: Producer, entry: Entry) -> bool:
+        """Hand one entry over. ``False``: the client is full; it stays at the head of the queue."""
+        try:
+            record = _encoded(entry)
+            self._count.cut += record.cut
+            producer.produce(EVENTS.name, record.key, record.value, record.headers, _Callback(self, record.key))
+        except Malformed as error:
+            self._refused(error.reason, error.detail)
+        except Refused as error:
+            self._refused(DropReason.UNDELIVERED, str(error))
+        except BaseException as error:
+            with self._wake:
+                self._in_flight -= 1
+                self._outbox.push_back(entry)
+            if isinstance(error, BufferError):
+                return False
+            raise
+        return True
+
+    def _refused(self, reason: str, error: str) -> None:
+        with self._wake:
+            self._in_flight -= 1
+            self._drop(reason, error=error)
+            if not self._left():
+                self._done.notify_all()
 
     def _settled(self, delivery: Delivery, key: bytes) -> None:
         """A delivery report came."""
@@ -258,11 +276,13 @@ class Emitter:
     def _renew(self, error: str) -> None:
         """The client failed for good: get rid of it, and try again with a new one a little later."""
         producer, self._producer = self._producer, None
-        with self._wake:
-            self._count.last_error = error[:500]
-            if not self._closing:
-                self._wake.wait(_RETRY_SECONDS)
         _close(producer)
+        with self._wake:
+            if self._count.last_error != error[:500]:
+                _log.warning("events cannot be sent, trying again: %.200s", error)
+            self._count.last_error = error[:500]
+            # Not merely `wait`: every emit notifies.
+            self._wake.wait_for(lambda: self._closing, _RETRY_SECONDS)
 
     def _let_go(self) -> None:
         _close(self._producer)
@@ -297,26 +317,42 @@ def _close(producer: Producer | None) -> None:
         _log.warning("the client did not close: %r", error)
 
 
-def _encoded(event: AgentEvent, trace: TraceContext) -> tuple[Entry | str, bool]:
-    """The entry to send, or the reason to drop it; and whether the list of summaries had to be cut."""
-    cut = False
+class _Record(NamedTuple):
+    """What goes to the broker. ``cut``: the list of summaries was too long and was left out."""
+
+    key: bytes
+    value: bytes
+    headers: Headers
+    cut: bool
+
+
+def _size(event: AgentEvent) -> int:
+    """Bytes that an event takes, about: its lists make the difference."""
+    listed = getattr(event, "summaries", None) or getattr(event, "facts", None) or ()
+    return 512 + 128 * len(listed)
+
+
+def _encoded(entry: Entry) -> _Record:
+    """Raises :class:`Malformed` with the reason to drop it."""
+    event, trace, cut = entry.event, entry.trace, False
     try:
         value = encode(event)
         if len(value) > limits.MAX_RECORD_BYTES and isinstance(event, Round) and event.summaries:
             cut = True
             value = encode(msgspec.structs.replace(event, summaries=None))
         key = event.session_id.encode()
-    except (TypeError, ValueError, msgspec.MsgspecError, LeadlineError):
-        return DropReason.UNENCODABLE, False
+    except (TypeError, ValueError, AttributeError, msgspec.MsgspecError) as error:
+        raise Malformed(DropReason.UNENCODABLE, repr(error)) from None
     if len(value) > limits.MAX_RECORD_BYTES:
-        return DropReason.OVER_SIZE, False
+        raise Malformed(DropReason.OVER_SIZE, f"{len(value)} bytes; at most {limits.MAX_RECORD_BYTES} are sent")
+    try:
+        decode_event(value)
+    except Malformed as refused:
+        raise Malformed(DropReason.MALFORMED, str(refused)) from None
     tag = event.__struct_config__.tag
     headers: Headers = [("schema", str(tag).encode()), ("content-type", b"application/json")]
-    context = active_trace()
-    if not context.traceparent:
-        context = trace
-    if context.traceparent:
-        headers.append(("traceparent", context.traceparent.encode()))
-        if context.tracestate:
-            headers.append(("tracestate", context.tracestate.encode()))
-    return Entry(key, value, headers, isinstance(event, Round)), cut
+    if trace.traceparent:
+        headers.append(("traceparent", trace.traceparent.encode()))
+        if trace.tracestate:
+            headers.append(("tracestate", trace.tracestate.encode()))
+    return _Record(key, value, headers, cut)

@@ -58,8 +58,9 @@ def assess(fact: Fact, text: str | None) -> FactState:
     """What became of ``fact`` in a summary's visible ``text``.
 
     ``verbatim``: its text is there, white space aside. ``abstracted``: every anchor is there, and if the fact is a negation
-    there is one in a sentence with an anchor. ``absent``: anything else; also where a value became a label ("the port" for
-    8080). ``unknown``: the text is not visible (``None``: encrypted, server-side).
+    there is one in a sentence with an anchor (English words; in other languages the anchors alone decide). ``absent``:
+    anything else; also where a value became a label ("the port" for 8080). ``unknown``: the text is not visible (``None``:
+    encrypted, server-side).
     """
     if text is None:
         return "unknown"

@@ -14,8 +14,8 @@ __all__ = ["Inbox"]
 class Inbox:
     """A session's :class:`~leadline.agent.control.Control` behind a lock, and the commands the agent has not looked at yet.
 
-    ``acknowledge(command, answer)`` is called for every answer, with the lock held, so that what a command is told stays in order;
-    it must not block. ``clock``: ms since 1970.
+    ``acknowledge(command, answer)`` is called for every answer, with the lock held, so that answers stay in order; it must
+    not block. ``clock``: ms since 1970.
     """
 
     def __init__(self, epoch: int, acknowledge: Callable[[Command, Answer], None], clock: Callable[[], int]) -> None:

@@ -9,22 +9,23 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from leadline.agent.transport import Headers
+from leadline.contracts.events import AgentEvent
+from leadline.contracts.trace import TraceContext
 
 __all__ = ["Entry", "Outbox"]
 
 
 class Entry(NamedTuple):
-    """One encoded record. ``expendable``: a round."""
+    """One event to send, with the trace that it belongs to. ``expendable``: a round; ``size``: bytes, about."""
 
-    key: bytes
-    value: bytes
-    headers: Headers
+    event: AgentEvent
+    trace: TraceContext
     expendable: bool
+    size: int
 
 
 class Outbox:
-    """A FIFO of at most ``max_records`` entries and ``max_bytes`` bytes of values."""
+    """A FIFO of at most ``max_records`` entries and ``max_bytes`` bytes."""
 
     def __init__(self, max_records: int, max_bytes: int) -> None:
         self._max_records = max_records
@@ -38,13 +39,13 @@ class Outbox:
     def __len__(self) -> int:
         return self._live
 
-    def push(self, entry: Entry) -> int:
-        """Append; returns how many entries had to give way (the new one among them where nothing else could)."""
+    def push(self, entry: Entry) -> tuple[bool, int]:
+        """Append; returns whether it was taken, and how many entries had to give way (itself, where nothing else could)."""
         dropped = 0
-        while self._live >= self._max_records or (self._live and self._bytes + len(entry.value) > self._max_bytes):
+        while self._live >= self._max_records or (self._live and self._bytes + entry.size > self._max_bytes):
             if not self._give_way():
                 if entry.expendable:
-                    return dropped + 1
+                    return False, dropped + 1
                 self.pop()
             dropped += 1
         slot: list[Entry | None] = [entry]
@@ -52,8 +53,8 @@ class Outbox:
         if entry.expendable:
             self._expendable.append(slot)
         self._live += 1
-        self._bytes += len(entry.value)
-        return dropped
+        self._bytes += entry.size
+        return True, dropped
 
     def pop(self) -> Entry | None:
         """The oldest entry, or ``None``."""
@@ -74,7 +75,7 @@ class Outbox:
         if entry.expendable:
             self._expendable.appendleft(slot)
         self._live += 1
-        self._bytes += len(entry.value)
+        self._bytes += entry.size
 
     def _give_way(self) -> bool:
         """Empty the oldest round's slot."""
@@ -91,4 +92,4 @@ class Outbox:
 
     def _forget(self, entry: Entry) -> None:
         self._live -= 1
-        self._bytes -= len(entry.value)
+        self._bytes -= entry.size

@@ -1,0 +1,1 @@
+"""The SDK: ledger, guard, emitter, listener, session."""
