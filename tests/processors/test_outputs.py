@@ -94,8 +94,7 @@ async def test_a_final_refusal_is_never_passed_over() -> None:
 
 def letters(number: int) -> list[Outgoing]:
     return [
-        dead_letter(DeadLetter(Incoming(b"\xff", b"{", 2, 70 + i, 0), "not-json", "token=abc \x1b[0m"), 0)
-        for i in range(number)
+        dead_letter(DeadLetter(Incoming(b"\xff", b"{", 2, 70 + i, 0), "not-json", "token=abc \x1b[0m"), 0) for i in range(number)
     ]
 
 
@@ -120,7 +119,9 @@ async def test_a_dead_letter_topic_that_fails_for_a_while() -> None:
 
 
 @pytest.mark.parametrize("error", [Away(), TooLarge()])
-async def test_a_dead_letter_topic_that_stays_down_is_loud_and_counted(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_dead_letter_topic_that_stays_down_is_loud_and_counted(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
     """And it does not hold up the work; once it is back, letters arrive again."""
     counts: Counter[str] = Counter()
     broker = FakeBroker(lambda record, number: error)

@@ -40,7 +40,12 @@ def test_secrets_are_masked(text: str, secret: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["field `raw_tokens` is missing", "expected `int`, got `str` - at `$.token_budget`", "token_budget: 100 tokens left", "raw_tokens=12"],
+    [
+        "field `raw_tokens` is missing",
+        "expected `int`, got `str` - at `$.token_budget`",
+        "token_budget: 100 tokens left",
+        "raw_tokens=12",
+    ],
 )
 def test_ordinary_sentences_stay(text: str) -> None:
     assert redact(text) == text

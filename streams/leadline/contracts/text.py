@@ -17,8 +17,8 @@ _SECRET_WORD = (
 )
 # The name may be quoted (JSON, also JSON escaped within JSON) and prefixed (`db_password`, `X-Api-Key`).
 _ASSIGNED = re.compile(
-    rf"""(?ix) (?P<name> [\w.-]{{0,64}} {_SECRET_WORD} \\?["']? \s{{0,8}} [:=] \s{{0,8}} )
-    (?: (?P<quote> \\?["'] ) .*? (?: (?P=quote) | \Z ) | (?: (?:bearer|basic|digest|token) \s+ )? [^\s,;&"'<>}}\])\\]+ )"""
+    rf"""(?imx) (?P<name> [\w.-]{{0,64}} {_SECRET_WORD} \\?["']? \s{{0,8}} [:=] \s{{0,8}} )
+    (?: (?P<quote> \\?["'] ) .*? (?: (?P=quote) | $ ) | (?: (?:bearer|basic|digest|token) \s+ )? [^\s,;&"'<>}}\])\\]+ )"""
 )
 _SCHEME = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}")
 _URL_LOGIN = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{1,31}://)[^\s/@:]{0,256}:[^\s/@]{1,256}@")

@@ -3,8 +3,8 @@
 Order, for every batch: fold -> outputs confirmed -> store written -> changelog confirmed -> acknowledged -> committed.
 Whatever happens in between, the events come again and lead to the same ids and the same state.
 
-Batches form by themselves: while one is in flight the next ones gather, so a quiet topic sees no delay and a slow broker
-many records a round trip.
+Batches form by themselves: while one is in flight the next ones gather, so a quiet topic sees hardly a delay and a slow
+broker many records a round trip.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from leadline.commands.fold import Folded, Incoming
 from leadline.contracts.orders import Command, Violation
@@ -29,6 +29,9 @@ from leadline.settings import Settings
 __all__ = ["Fold", "Watch"]
 
 log = logging.getLogger(__name__)
+
+_LINGER_STEP_S: Final = 0.003
+_LINGER_MAX_S: Final = 0.04
 
 
 class Fold(Protocol):
@@ -95,7 +98,7 @@ class Watch:
         async for event in stream.noack().events():
             self._pending[event.message.partition].append(event)
             self._wake.set()
-            if sum(map(len, self._pending.values())) >= self._most:
+            if self._waiting() >= self._most:
                 self._drained.clear()
                 await self._drained.wait()
 
@@ -103,12 +106,29 @@ class Watch:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            await self._linger()
             self._idle.clear()
             try:
                 while taken := self._take():
                     await self._process(taken)
+                    await self._linger()
             finally:
                 self._idle.set()
+
+    async def _linger(self) -> None:
+        """While records keep coming in, wait a little for more of them: a batch costs several round trips, whatever is in
+        it. A single record waits one step."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _LINGER_MAX_S
+        waiting = self._waiting()
+        while waiting and loop.time() < end:
+            await asyncio.sleep(_LINGER_STEP_S)
+            before, waiting = waiting, self._waiting()
+            if waiting == before or waiting >= self._most:
+                return
+
+    def _waiting(self) -> int:
+        return sum(map(len, self._pending.values()))
 
     def _take(self) -> dict[int, list[Any]]:
         """The next records of each partition, in order. Those of a partition that has changed hands are dropped: they
