@@ -79,7 +79,8 @@ def test_one_member_commits_and_goes_on(broker: brokers.Broker) -> None:
 def test_kafka_keeps_its_records_across_kill_and_restart(kafka: brokers.ApacheKafka) -> None:
     """The helper's kill -9 and restart keep the port and the data."""
     topic = f"t-{uuid.uuid4().hex}"
-    AdminClient({"bootstrap.servers": kafka.bootstrap}).create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     producer.produce(topic, value=b"kept")
     assert producer.flush(20) == 0

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import shutil
 import signal
@@ -17,6 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from leadline.broker import EmbeddedBroker, handshake
 from leadline.broker.kept import kept, kept_pid
@@ -213,6 +217,7 @@ class ApacheKafka:
                 node.start()
             for node in self.nodes:
                 node.wait_ready()
+            self._wait_registered(60.0)
         except BaseException:
             self.kill()
             raise
@@ -272,6 +277,19 @@ class ApacheKafka:
             "broker.session.timeout.ms": "3000",
             **self._settings,
         }
+
+    def _wait_registered(self, timeout: float) -> None:
+        """A node answers before the controller lets it hold partitions; wait until that too is so, for all."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
+        deadline = time.monotonic() + timeout
+        found = 0
+        while found < len(self.nodes):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{found} of {len(self.nodes)} Kafka nodes registered within {timeout:g} s")
+            with contextlib.suppress(KafkaException):
+                found = len(admin.list_topics(timeout=2).brokers)
+            if found < len(self.nodes):
+                time.sleep(0.05)
 
     def _format(self, node: KafkaNode) -> None:
         node.directory.mkdir(parents=True)
