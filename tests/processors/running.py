@@ -49,7 +49,8 @@ class RunningWorker:
         }
         command = [sys.executable, "-m", "tests.processors.fake_worker", "--create-topics"]
         for name, value in settings.items():
-            command += [f"--{name.replace('_', '-')}", str(value)]
+            if value != "":
+                command += [f"--{name.replace('_', '-')}", str(value)]
         environ = {name: value for name, value in os.environ.items() if not name.startswith("LEADLINE_")}
         self._log = self.log_file.open("ab")
         self.process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=self._log, stderr=self._log)

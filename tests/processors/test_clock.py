@@ -95,7 +95,8 @@ def test_a_burst_is_spread() -> None:
 
 
 async def test_ticks_are_written_to_the_sessions_own_partition() -> None:
-    clock, written, counts = Clock(), [], Counter[str]()
+    clock, counts = Clock(), Counter[str]()
+    written: list[Outgoing] = []
     time = 0
     ready = False
 

@@ -1,0 +1,158 @@
+"""What is claimed of Apache Kafka only: restarts of the broker, rebalances, topics that go away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from leadline.processors import topics as declared
+from leadline.processors import worker
+from leadline.settings import Settings
+from tests.processors.running import RunningWorker, Topics, round_event, until
+from tests.processors.test_crashes import settled, under_way
+from tests.support import brokers
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.ApacheKafka]:
+    """A node of our own: it is killed and restarted here. The log and the group live on from test to test."""
+    if "kafka" not in brokers.chosen():
+        pytest.skip("needs Apache Kafka: set LEADLINE_TEST_BROKERS=kafka")
+    if reason := brokers.unavailable():
+        pytest.skip(reason)
+    with brokers.ApacheKafka(tmp_path_factory.mktemp("kafka")) as started:
+        declared.create(Settings(bootstrap=started.bootstrap, partitions=4))
+        yield started
+
+
+@pytest.fixture
+def topics(node: brokers.ApacheKafka) -> Iterator[Topics]:
+    opened = Topics(node.bootstrap)
+    yield opened
+    opened.close()
+
+
+class Stream:
+    """Rounds of 40 sessions that go on from test to test; one in ten is a violation."""
+
+    number = 0
+
+    @classmethod
+    def send(cls, topics: Topics, count: int) -> None:
+        for _ in range(count):
+            cls.number += 1
+            session = f"s{cls.number % 40}"
+            topics.send(session, round_event(session, cls.number, raw_tokens=0 if cls.number % 10 == 0 else 5))
+
+
+def test_a_broker_that_is_killed_and_comes_back(node: brokers.ApacheKafka, topics: Topics, tmp_path: Path) -> None:
+    """The worker waits, and goes on by itself; nothing is lost and nothing is doubled in effect."""
+    running = RunningWorker(node.bootstrap, tmp_path, broker_away_s=90).ready()
+    try:
+        Stream.send(topics, 1000)
+        topics.flush()
+        under_way(topics, 20)
+        node.kill()
+        Stream.send(topics, 300)
+        time.sleep(3)
+        node.start()
+        topics.flush()
+        settled(topics, 90)
+        assert running.process.poll() is None, running.log
+        Stream.send(topics, 100)
+        topics.flush()
+        settled(topics, 60)
+        assert running.stop() == worker.OK, running.log
+    finally:
+        running.stop()
+
+
+def test_a_worker_that_dies_is_replaced_by_another(node: brokers.ApacheKafka, topics: Topics, tmp_path: Path) -> None:
+    """Two workers share the partitions; one is killed in mid-stream, the other takes over what it had."""
+    one = RunningWorker(node.bootstrap, tmp_path / "one", instance_id="one", session_timeout_s=6)
+    two = RunningWorker(node.bootstrap, tmp_path / "two", instance_id="two", session_timeout_s=6)
+    try:
+        one.ready()
+        two.ready()
+        done = len(topics.read("leadline.violations"))
+        Stream.send(topics, 1500)
+        topics.flush()
+        under_way(topics, done + 10)
+        one.kill()
+        Stream.send(topics, 300)
+        topics.flush()
+        settled(topics, 90)
+        assert two.stop() == worker.OK, two.log
+    finally:
+        one.stop()
+        two.stop()
+
+
+def test_a_worker_that_joins_and_leaves(node: brokers.ApacheKafka, topics: Topics, tmp_path: Path) -> None:
+    """Orderly rebalances in mid-stream, there and back, without static membership."""
+    one = RunningWorker(node.bootstrap, tmp_path / "one", instance_id="", session_timeout_s=6).ready()
+    two: RunningWorker | None = None
+    try:
+        Stream.send(topics, 600)
+        topics.flush()
+        two = RunningWorker(node.bootstrap, tmp_path / "two", instance_id="", session_timeout_s=6)
+        Stream.send(topics, 600)
+        topics.flush()
+        two.ready()
+        Stream.send(topics, 600)
+        topics.flush()
+        assert two.stop() == worker.OK, two.log
+        Stream.send(topics, 100)
+        topics.flush()
+        settled(topics, 90)
+        assert one.stop() == worker.OK, one.log
+    finally:
+        one.stop()
+        if two is not None:
+            two.stop()
+
+
+def test_without_its_dead_letter_topic_detection_goes_on(node: brokers.ApacheKafka, topics: Topics, tmp_path: Path) -> None:
+    """Loud and counted; and letters arrive again once the topic is back."""
+    running = RunningWorker(node.bootstrap, tmp_path, dead_letter_s=1).ready()
+    try:
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        admin.delete_topics(["leadline.dead-letters"])["leadline.dead-letters"].result(10)
+        topics.send("s1", b"{bad")
+        Stream.send(topics, 100)
+        topics.flush()
+        settled(topics, 60)
+        until("a loud line", lambda: "a dead letter could not be delivered" in running.log)
+        declared.create(Settings(bootstrap=node.bootstrap))
+
+        def again() -> bool:
+            topics.send("s1", b"{bad")
+            topics.flush()
+            time.sleep(0.5)
+            return bool(topics.read("leadline.dead-letters"))
+
+        until("a dead letter", again)
+        assert running.stop() == worker.OK, running.log
+    finally:
+        running.stop()
+
+
+def test_a_broker_that_stays_away_ends_a_busy_worker(node: brokers.ApacheKafka, topics: Topics, tmp_path: Path) -> None:
+    """With records in flight, and past the limit: exit code and one sentence; the next worker picks up all of it."""
+    running = RunningWorker(node.bootstrap, tmp_path, broker_away_s=4, drain_s=3).ready()
+    try:
+        Stream.send(topics, 1000)
+        topics.flush()
+        node.kill()
+        assert running.exit_code(40) == worker.BROKER_AWAY, running.log
+        node.start()
+        running = RunningWorker(node.bootstrap, tmp_path).ready()
+        settled(topics, 60)
+    finally:
+        running.stop()
