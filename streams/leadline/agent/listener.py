@@ -128,6 +128,7 @@ class CommandListener:
         self._where: dict[str, int] = {}
         self._positions: dict[int, int] = {}
         self._heard = Heard()
+        self._trouble = ""
         self._pid = os.getpid()
 
     def _here(self) -> None:
@@ -150,11 +151,17 @@ class CommandListener:
                 for record in self._consumer.poll(_POLL_SECONDS):
                     self._route(record)
             except Exception as error:
-                _log.warning("commands cannot be read, trying again: %.200r", error)
+                self._complain(repr(error))
                 self._heard = replace(self._heard, retries=self._heard.retries + 1)
                 self._drop_client()
                 self._pause()
         self._drop_client()
+
+    def _complain(self, error: str) -> None:
+        """Once per kind of trouble, not once a second."""
+        if error != self._trouble:
+            _log.warning("commands cannot be read, trying again: %.200s", error)
+        self._trouble = error
 
     def _pause(self) -> None:
         until = time.monotonic() + _RETRY_SECONDS

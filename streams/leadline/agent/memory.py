@@ -19,7 +19,7 @@ class MemoryTransport:
     :meth:`records`.
 
     ``up = False`` is a broker that is away: records queue up, at most ``queue_limit`` of them, and are sent in order once it
-    is back. ``now`` gives the time of new records in ms since 1970.
+    is back. ``time_lookup = False`` is one that cannot look up times. ``now`` gives the time of new records in ms since 1970.
     """
 
     def __init__(
@@ -28,6 +28,7 @@ class MemoryTransport:
         self.partitions = partitions
         self.queue_limit = queue_limit
         self.up = True
+        self.time_lookup = True
         self._now = now or (lambda: time.time_ns() // 1_000_000)
         self._logs: dict[str, list[list[Received]]] = {}
         self._grown = threading.Condition()
@@ -98,6 +99,8 @@ class _MemoryConsumer:
     def start_offset(self, partition: int, since: int) -> int:
         with self._transport._grown:
             log = self._transport._log(self._topic)[partition]
+            if not self._transport.time_lookup:
+                return 0
             return next((record.offset for record in log if record.timestamp >= since), len(log))
 
     def assign(self, positions: Mapping[int, int]) -> None:

@@ -97,7 +97,7 @@ class _Work:
                 self._now = self._ledger.measure()
         if not self._spans_reached():
             # What is missing hangs below no retained summary any more; the newest is the likeliest to be of use.
-            self._bring_back(reversed(self._ledger.lost()), self._free())
+            self._bring_back(reversed(self._ledger.lost()), self._free(), self._spans_short())
             self._now = self._ledger.measure()
         return Rehydration(
             restored=tuple(self._restored),
@@ -113,7 +113,7 @@ class _Work:
         ledger, tokens = self._ledger, self._ledger.tokens(summary_id)
         if self._ratio_reached():
             # Enough is raw: only the ground is missing, and the summary can stay.
-            self._bring_back(ledger.unreachable(summary_id), self._free())
+            self._bring_back(ledger.unreachable(summary_id), self._free(), self._spans_short())
         else:
             missing = ledger.missing(summary_id)
             room = self._free() + tokens
@@ -134,8 +134,11 @@ class _Work:
         self._ledger.evict([summary_id])
         self._replaced.append(summary_id)
 
-    def _bring_back(self, leaves: Iterable[str], room: float) -> None:
+    def _bring_back(self, leaves: Iterable[str], room: float, at_most: int | None = None) -> None:
+        enough = None if at_most is None else len(self._restored) + at_most
         for leaf in self._fitting(leaves, room):
+            if len(self._restored) == enough:
+                return
             try:
                 tokens = self._restore(leaf)
                 if tokens is None:
@@ -178,6 +181,9 @@ class _Work:
 
     def _spans_reached(self) -> bool:
         return self._bounds.target_spans is None or self._now.distinct_source_spans >= self._bounds.target_spans
+
+    def _spans_short(self) -> int:
+        return max(0, (self._bounds.target_spans or 0) - self._now.distinct_source_spans)
 
     def _reached(self) -> bool:
         return self._ratio_reached() and self._spans_reached()

@@ -126,6 +126,8 @@ class Session:
         self._round = options.get("first_round", 1) - 1
         self._last: Signals | None = None
         self._pinned = 0
+        self._taken_back: tuple[Signals | None, int] | None = None
+        """What the guard compared the last round with, should that round turn out to have failed."""
         self._dropped = 0
         self._started = self._ended = False
         self._listener = listener
@@ -212,15 +214,17 @@ class Session:
             dropped_spans=self._dropped - dropped if dropped_spans is None else dropped_spans,
             fixed_tokens=self.fixed_tokens,
         )
-        if outcome == "failed":
+        if outcome == "failed" or not signals.total_tokens:
+            # As the monitor does: nothing was measured, so nothing is compared with it.
             return signals
         cap = self.depth_cap
         pinned = at_limit(signals.summary_depth_max, self._max_depth, cap)
-        self._pinned = self._pinned + 1 if pinned else 0
         if cap is not None and signals.summary_depth_max <= cap:
             for command in self._inbox.pending("cap-depth"):
                 self.done(command)
-        previous, self._last = self._last, signals
+        previous = self._last
+        self._taken_back = (previous, self._pinned)
+        self._last, self._pinned = signals, self._pinned + 1 if pinned else 0
         self._check(
             lambda: local.check_inversion(
                 previous,
@@ -236,7 +240,8 @@ class Session:
 
     def retract(self, trigger: str = "budget") -> None:
         """The round reported last turned out to have failed: take it back. The next one gets a new number."""
-        if self._last is not None:
+        if self._taken_back is not None:
+            (self._last, self._pinned), self._taken_back = self._taken_back, None
             self._report.round(self._round, trigger, self.measure(), baseline=self._baseline or 0, outcome="failed")
 
     def checkpoint(

@@ -1,0 +1,368 @@
+"""A session reports what its ledger measures and obeys at its own boundaries."""
+
+from __future__ import annotations
+
+import pytest
+
+from leadline.agent import Fact, Session, State
+from leadline.contracts.events import Ack, Checkpoint, Round, SessionEnd, SessionStart
+from leadline.contracts.orders import Command, Target
+from leadline.contracts.times import format_ms
+from leadline.errors import RecallFloorViolation, Refused, SalienceInversionError, SessionHalted
+from tests.agent.support import START, Clock, Sink, command, session
+
+
+def compact(one: Session, leaves: int = 4) -> dict[str, int]:
+    """``leaves`` spans of 100 become a summary S1 of 50 and then S2 of 40 of it; all text but S2's is archived."""
+    archive = {f"m{n}": 100 for n in range(leaves)}
+    for name in archive:
+        one.ledger.add_raw(name, 100, 0.4)
+    one.ledger.summarize("S1", archive, 50, 0.6)
+    one.ledger.evict(archive, archived=True)
+    one.ledger.summarize("S2", ["S1"], 40, 0.8)
+    one.ledger.evict(["S1"], archived=True)
+    return archive
+
+
+def test_the_life_of_a_session_on_the_wire() -> None:
+    """Start with policy and facts, a round measured from the ledger, the end; every event with an id of its own."""
+    sink, clock = Sink(), Clock()
+    facts = [Fact("f1", "never deploy on Friday", fact_class="rule", recall_floor=1.0)]
+    with session(sink, clock, facts=facts, fleet="research", fixed_tokens=500, session_start_spans=3) as one:
+        before = one.measure()
+        compact(one)
+        clock.now += 1_000
+        one.compacted("budget", before=before)
+    start, rounded, end = sink.events
+    assert isinstance(start, SessionStart)
+    assert (start.session_id, start.agent_id, start.fleet, start.epoch) == ("s-1", "a-1", "research", 7)
+    assert (start.policy.token_budget, start.policy.max_depth, start.session_start_spans) == (10_000, 3, 3)
+    assert [(fact.fact_id, fact.fact_class, fact.recall_floor) for fact in start.facts] == [("f1", "rule", 1.0)]
+    assert isinstance(rounded, Round)
+    assert (rounded.round, rounded.trigger, rounded.ts) == (1, "budget", format_ms(START + 1_000))
+    assert (rounded.raw_tokens, rounded.summary_tokens, rounded.distinct_source_spans) == (0, 40, 4)
+    assert (rounded.query_cosine_retained, rounded.summary_depth_max) == (0.8, 2)
+    assert (rounded.session_start_spans, rounded.token_budget, rounded.fixed_tokens) == (3, 10_000, 500)
+    assert rounded.before is not None
+    assert rounded.before.raw_tokens == 0
+    assert isinstance(end, SessionEnd)
+    assert len({event.event_id for event in sink.events}) == 3
+
+
+def test_the_baseline_is_what_was_there_before_the_first_round() -> None:
+    """Not given: 4 spans before the first round; it stays 4 when more come."""
+    sink = Sink()
+    with session(sink) as one:
+        compact(one)
+        one.compacted()
+        one.ledger.add_raw("more", 10)
+        one.compacted()
+    assert [rounded.session_start_spans for rounded in sink.rounds] == [4, 4]
+
+
+def test_a_compaction_block_is_measured_before_and_after_and_reports_failure() -> None:
+    """The second block raises: reported as failed, and the error goes on to the agent."""
+    sink = Sink()
+    with session(sink) as one:
+        with one.compaction("budget"):
+            compact(one)
+        with pytest.raises(KeyError), one.compaction("budget"):
+            raise KeyError("summarizer")
+    first, second = sink.rounds
+    assert first.before is not None
+    assert (first.before.raw_tokens, first.summary_tokens, first.outcome) == (0, 40, "ok")
+    assert (second.round, second.outcome) == (2, "failed")
+
+
+def test_a_round_can_be_taken_back() -> None:
+    """Field case: completed, then failed: the same number again, as failed; the next has a new one."""
+    sink = Sink()
+    with session(sink) as one:
+        one.ledger.add_raw("m", 10)
+        one.retract()
+        one.compacted()
+        one.retract()
+        one.compacted()
+        one.retract()
+        one.retract()
+    told = [(rounded.round, rounded.outcome) for rounded in sink.rounds]
+    assert told == [(1, "ok"), (1, "failed"), (2, "ok"), (2, "failed")]
+
+
+def test_the_guard_compares_with_the_round_before_one_that_was_taken_back() -> None:
+    """Ratio 0 throughout, salience rising. Spans 4, then 3 and an inversion, taken back; then 4: against 4 that is none."""
+    with session(Sink()) as one:
+        archive = compact(one)
+        one.compacted()
+        one.ledger.evict(["m0"])
+        one.ledger.rescore({"S2": 0.85})
+        one.compacted()
+        assert len(one.warnings) == 1
+        one.retract()
+        one.ledger.restore(["m0"])
+        one.ledger.evict(["m0"], archived=True)
+        one.ledger.rescore({"S2": 0.9})
+        one.compacted()
+        assert len(one.warnings) == 1
+        assert set(archive) == set(one.ledger.leaves("S2"))
+
+
+def test_spans_dropped_for_good_are_counted_per_round() -> None:
+    """Two are evicted without an archive before the first round, none before the second."""
+    sink = Sink()
+    with session(sink) as one:
+        for n in range(3):
+            one.ledger.add_raw(f"m{n}", 10)
+        one.ledger.evict(["m0", "m1"])
+        one.ledger.evict(["m2"], archived=True)
+        one.compacted()
+        one.compacted()
+    assert [rounded.dropped_spans for rounded in sink.rounds] == [2, 0]
+
+
+def test_a_restarted_session_is_in_a_later_epoch() -> None:
+    """Nobody gave one: it is taken from the clock, seconds since 2020, and so rises with every restart."""
+    clock = Clock()
+    first = session(Sink(), clock, epoch=None)
+    clock.now += 1_000
+    assert session(Sink(), clock, epoch=None).epoch == first.epoch + 1
+
+
+def test_ids_that_no_record_can_carry_are_refused_at_once() -> None:
+    for name, wrong in (("session_id", ""), ("agent_id", ""), ("agent_id", "x" * 257), ("fleet", "x" * 257)):
+        with pytest.raises(Refused, match=name):
+            session(Sink(), None, **{name: wrong})
+    session(Sink(), fleet="")
+
+
+# -- commands
+
+
+def test_a_halt_stops_compaction_until_every_incident_is_resumed() -> None:
+    """Two incidents halt; the sentence of each is in the error; one resume is not enough."""
+    sink = Sink()
+    with session(sink) as one:
+        assert one.may_compact()
+        one.raise_if_halted()
+        one.receive(command(1, incident="A"))
+        one.receive(command(2, incident="B"))
+        assert not one.may_compact()
+        with pytest.raises(SessionHalted, match=r"reason of halt 1.*reason of halt 2"):
+            one.raise_if_halted()
+        one.receive(command(3, "resume", incident="A"))
+        assert not one.may_compact()
+        one.receive(command(4, "resume", incident="B"))
+        assert one.may_compact()
+    assert sink.acks == [
+        ("cmd-1", "accepted"),
+        ("cmd-2", "accepted"),
+        ("cmd-3", "accepted"),
+        ("cmd-3", "done"),
+        ("cmd-4", "accepted"),
+        ("cmd-4", "done"),
+    ]
+
+
+def test_a_halt_between_start_and_end_of_a_compaction_is_seen_at_its_boundary() -> None:
+    """Field case: the halt is accepted at once, stays pending during the pass, and is done by the rehydration only."""
+    sink = Sink()
+    with session(sink) as one:
+        with one.compaction():
+            archive = compact(one)
+            one.receive(command(1, target_raw_ratio=0.3))
+            assert [pending.command_id for pending in one.pending] == ["cmd-1"]
+        assert sink.acks == [("cmd-1", "accepted")]
+        one.rehydrate(archive.get)
+        assert one.pending == ()
+    assert sink.acks == [("cmd-1", "accepted"), ("cmd-1", "done")]
+
+
+def test_rehydration_follows_the_halt_and_is_acknowledged_and_measured() -> None:
+    """The plan names S2: its four leaves replace it. Ack ``done`` with 400 tokens, then a round of trigger rehydrate."""
+    sink = Sink()
+    with session(sink) as one:
+        archive = compact(one)
+        one.compacted()
+        plan = [Target(summary_id="S2", depth=2, fan_out=1, tokens=40)]
+        one.receive(command(1, target_raw_ratio=0.3, target_spans=2, max_restore_tokens=5_000, plan=plan))
+        result = one.rehydrate(archive.get)
+        assert not one.may_compact(), "only a resume allows compaction again"
+    assert (result.replaced, result.raw_tokens_restored, result.reached) == (("S2",), 400, True)
+    done, rounded = sink.events[-3:-1]
+    assert isinstance(done, Ack)
+    assert (done.outcome, done.raw_tokens_restored) == ("done", 400)
+    assert isinstance(rounded, Round)
+    assert (rounded.trigger, rounded.raw_tokens, rounded.summary_tokens, rounded.round) == ("rehydrate", 400, 0, 2)
+    assert rounded.before is not None
+    assert rounded.before.summary_tokens == 40
+
+
+def test_rehydration_stays_within_the_budget_that_fixed_tokens_leave() -> None:
+    """Budget 1,000 with 700 fixed leaves 300: S2's room of 40 included, two or three of four leaves of 100 fit."""
+    with session(Sink(), token_budget=1_000, fixed_tokens=700) as one:
+        archive = compact(one)
+        one.receive(command(1, target_raw_ratio=1.0))
+        result = one.rehydrate(archive.get)
+    assert result.after.total_tokens <= 300
+    assert result.raw_tokens_restored >= 200
+
+
+def test_nothing_restored_is_a_refusal_and_not_done() -> None:
+    """The archive is empty: the monitor learns why, and the round shows that nothing changed."""
+    sink = Sink()
+    with session(sink) as one:
+        compact(one)
+        one.receive(command(1, target_raw_ratio=0.3))
+        one.rehydrate(lambda span: None)
+    assert sink.acks == [("cmd-1", "accepted"), ("cmd-1", "refused")]
+    [refused] = [event for event in sink.events if isinstance(event, Ack) and event.outcome == "refused"]
+    assert "could not be brought back" in refused.detail
+    assert sink.rounds[-1].trigger == "rehydrate"
+
+
+def test_rehydrating_without_a_halt_aims_at_the_policys_exit_level() -> None:
+    """0.30: raising the ratio is the agent's right at any time, and there is nothing to acknowledge."""
+    sink = Sink()
+    with session(sink) as one:
+        archive = compact(one)
+        assert one.rehydrate(archive.get).reached
+    assert sink.acks == []
+
+
+def test_a_depth_cap_is_done_once_a_round_keeps_to_it_and_stays() -> None:
+    """Capped to 1 while at depth 2; done with the first round at depth 1; the limit stays after the resume."""
+    sink = Sink()
+    with session(sink) as one:
+        compact(one)
+        one.receive(command(1, "cap-depth", max_depth=1))
+        one.compacted()
+        assert sink.acks == [("cmd-1", "accepted")]
+        assert (one.state, one.depth_limit, one.may_compact()) == (State.CAPPED, 1, True)
+        one.ledger.restore(["S1"])
+        one.ledger.evict(["S2"])
+        one.compacted()
+        assert sink.acks == [("cmd-1", "accepted"), ("cmd-1", "done")]
+        one.receive(command(2, "resume"))
+        assert (one.state, one.depth_limit) == (State.CAPPED, 1)
+    assert {rounded.max_depth for rounded in sink.rounds} == {3}, "the agent's own limit is reported, not the cap"
+
+
+def test_a_retry_is_done_when_its_level_is_summarized_again() -> None:
+    """Level 2 is to be retried: a checkpoint of level 1 is not it."""
+    sink = Sink()
+    with session(sink) as one:
+        one.receive(command(1, "retry-level", level=2, facts=["f1"]))
+        one.checkpoint(1)
+        assert [pending.parameters.facts for pending in one.pending] == [["f1"]]
+        one.checkpoint(2)
+    assert sink.acks == [("cmd-1", "accepted"), ("cmd-1", "done")]
+
+
+def test_stop_is_done_by_ending() -> None:
+    sink = Sink()
+    with session(sink) as one:
+        one.receive(command(1, "stop-agent"))
+        assert (one.state, one.may_compact()) == (State.STOPPED, False)
+    assert sink.acks == [("cmd-1", "accepted"), ("cmd-1", "done")]
+    assert isinstance(sink.events[-1], SessionEnd)
+
+
+def test_a_handler_is_called_in_order_in_the_agents_thread_and_its_error_refuses() -> None:
+    """Commands 2 and 1 come; at the boundary they are handled as 1, 2. The second raises: refused with the reason."""
+    sink, handled = Sink(), []
+
+    def handle(given: Command) -> None:
+        handled.append(given.seq)
+        if given.seq == 2:
+            raise RuntimeError("no room for it")
+
+    with session(sink, on_command=handle) as one:
+        one.receive(command(2, incident="B"))
+        one.receive(command(1, incident="A"))
+        assert handled == []
+        one.poll()
+        assert handled == [1, 2]
+        assert not one.may_compact(), "a refused halt stays in force"
+    assert sink.acks[-1] == ("cmd-2", "refused")
+    [refused] = [event for event in sink.events if isinstance(event, Ack) and event.outcome == "refused"]
+    assert refused.detail == "RuntimeError: no room for it"
+
+
+def test_an_acknowledgement_continues_the_commands_trace() -> None:
+    sink = Sink()
+    parent = f"00-{7:032x}-{9:016x}-01"
+    with session(sink) as one:
+        one.receive(command(1, traceparent=parent))
+    traced = [trace.traceparent for event, trace in zip(sink.events, sink.traces, strict=True) if isinstance(event, Ack)]
+    assert traced == [parent]
+
+
+# -- the local guard and checkpoints
+
+
+def cross_the_boundary(one: Session) -> None:
+    """Two rounds: ratio 0.5 to 0.0, spans 5 to 4, salience rising, depth 2."""
+    compact(one)
+    one.ledger.add_raw("raw", 40, 0.1)
+    one.compacted()
+    one.ledger.evict(["raw"])
+    one.compacted()
+
+
+def test_the_guard_reports_or_raises_as_asked_and_the_round_is_sent_first() -> None:
+    for mode in ("report", "off"):
+        with session(Sink(), guard=mode) as one:
+            cross_the_boundary(one)
+        assert [type(found) for found in one.warnings] == ([SalienceInversionError] if mode == "report" else [])
+    sink = Sink()
+    with session(sink, guard="raise") as one, pytest.raises(SalienceInversionError, match="inversion"):
+        cross_the_boundary(one)
+    assert len(sink.rounds) == 2
+
+
+def test_a_pinned_hierarchy_is_noticed_after_more_than_five_rounds() -> None:
+    """Depth 2 at max_depth 2: the sixth round is the first past the allowance; a capped session is not pinned."""
+    with session(Sink(), max_depth=2) as one:
+        compact(one)
+        for number in range(1, 7):
+            one.compacted()
+            assert len(one.warnings) == (number == 6)
+    with session(Sink(), max_depth=2) as capped:
+        compact(capped)
+        capped.receive(command(1, "cap-depth", max_depth=2))
+        for _ in range(10):
+            capped.compacted()
+        assert not capped.warnings
+
+
+def test_a_checkpoint_reports_each_facts_status_from_the_text_and_never_the_text() -> None:
+    """One verbatim, one absent; their class and floor go along; the guard names the lost one."""
+    sink = Sink()
+    facts = [Fact("f1", "budget is 900", fact_class="value"), Fact("f2", "port is 8080", fact_class="value")]
+    with session(sink, facts=facts, guard="raise") as one:
+        with pytest.raises(RecallFloorViolation, match="f2"):
+            one.checkpoint(1, text="The budget is 900 dollars.", output_tokens=7, stop_reason="stop")
+        found = one.checkpoint(1, visible=False)
+        assert found == {"f1": "unknown", "f2": "unknown"}
+        one.checkpoint(1, text="nothing of it", declared_drops={"f1": "done", "f2": "done"})
+        one.checkpoint(1)
+    calls = [event for event in sink.events if isinstance(event, Checkpoint)]
+    assert calls[0].facts is not None
+    assert [(item.fact_id, item.status, item.fact_class) for item in calls[0].facts] == [
+        ("f1", "verbatim", "value"),
+        ("f2", "absent", "value"),
+    ]
+    assert (calls[0].output_tokens, calls[0].stop_reason) == (7, "stop")
+    assert [call.summary_visible for call in calls] == [True, False, True, True]
+    assert calls[3].facts is None, "not reported is not the same as nothing kept"
+    assert "dollars" not in repr(sink.events)
+
+
+def test_facts_can_be_declared_later_and_supersede_earlier_ones() -> None:
+    """A second start in the same epoch declares f2 in place of f1; f1's absence is then no loss."""
+    sink = Sink()
+    with session(sink, facts=[Fact("f1", "port is 80")], guard="raise") as one:
+        one.declare([Fact("f2", "port is 8080", supersedes="f1")])
+        assert one.checkpoint(1, text="port is 8080") == {"f1": "absent", "f2": "verbatim"}
+    starts = [event for event in sink.events if isinstance(event, SessionStart)]
+    assert [[fact.fact_id for fact in start.facts] for start in starts] == [["f1"], ["f2"]]
