@@ -28,6 +28,24 @@ class FleetPolicy(Struct, frozen=True, kw_only=True):
     """What `cap-depth` asks for."""
     recall_floor: float = 1.0
     """For facts whose class declares no floor of its own."""
+    erosion_ratio: float = 0.5
+    """`erosion` needs a raw ratio below this: summaries outweigh raw text."""
+    stall_freed_fraction: float = 0.01
+    """A pass that frees at most this share of the tokens frees nothing."""
+    stall_repeat_fraction: float = 0.05
+    """The same, where no raw text came since the round before."""
+    stall_rounds: int = 3
+    """`no-progress` fires at this many passes in a row that get nowhere; at once where the context grew."""
+    stall_halt_rounds: int = 4
+    """Past this many it halts."""
+    same_size_calls: int = 3
+    """So many outputs of exactly one size at a level, without a stop reason, are taken for a cap."""
+    placeholder_tokens: int = 16
+    """A summary of at most this many tokens is a placeholder, not a summary, where its input had at least"""
+    placeholder_input_tokens: int = 1_000
+    """this many."""
+    silence_ms: int = 900_000
+    """`unobserved` fires when a session that has not ended is silent this long."""
     good_rounds: int = 3
     """Good rounds in a row that end an incident which hovers between its entry and exit level."""
     command_ttl_ms: int = 60_000
