@@ -146,3 +146,22 @@ def test_many_sessions_are_shown_in_part_the_troubled_ones_first() -> None:
     ran = leadline("replay", "-", stdin=lines(records))
     assert ran.out.index("session wild") < ran.out.index("session calm-0")
     assert "… and 61 more sessions" in ran.out
+
+
+def test_a_policy_file_changes_thresholds_and_modes(tmp_path: Path) -> None:
+    """In shadow mode the violation is listed, commands nothing and does not fail the call."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[default.modes]\ninversion = "shadow"\n', encoding="utf-8")
+    recording = lines(inverting())
+    found = leadline("replay", "-", "--policy", str(policy), "--json", stdin=recording).json
+    assert [one["mode"] for one in found["violations"] if one["rule"] == "inversion"] == ["shadow"]
+    assert found["commands"] == []
+
+
+@pytest.mark.parametrize("content", [b"[default]\nfrobnicate = 1\n", b"not toml", b"\xff"])
+def test_a_wrong_policy_file_is_refused_with_its_name(tmp_path: Path, content: bytes) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_bytes(content)
+    ran = leadline("replay", "-", "--policy", str(policy), stdin=lines(inverting()))
+    assert (ran.code, ran.out) == (exits.USAGE, "")
+    assert "policy.toml: " in ran.err

@@ -8,6 +8,7 @@ import click
 
 from leadline.cli import exits
 from leadline.cli.kafka import bootstrap_option, settings_for
+from leadline.cli.policy import policy_option, read_policy
 from leadline.cli.screen import emit_json
 
 __all__ = ["monitor"]
@@ -19,10 +20,16 @@ _NEEDED = {"faust": "faust-streaming", "aiokafka": "aiokafka", "rocksdict": "roc
 @bootstrap_option
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Local copy of the sessions. [env: LEADLINE_DATA_DIR]")
 @click.option("--create-topics", is_flag=True, default=None, help="Create missing topics. [env: LEADLINE_CREATE_TOPICS]")
+@policy_option
 @click.option("--json", "as_json", is_flag=True, default=None, help="Write the log as JSON lines. [env: LEADLINE_LOG_JSON]")
 @click.option("--show-settings", is_flag=True, help="Print the settings in force as one JSON object and exit.")
 def monitor(
-    bootstrap: str | None, data_dir: str | None, create_topics: bool | None, as_json: bool | None, show_settings: bool
+    bootstrap: str | None,
+    data_dir: str | None,
+    create_topics: bool | None,
+    policy_file: str | None,
+    as_json: bool | None,
+    show_settings: bool,
 ) -> int:
     """Run one worker of the monitor until it is told to stop (SIGTERM or Ctrl-C).
 
@@ -32,10 +39,11 @@ def monitor(
     if show_settings:
         emit_json({name: str(getattr(settings, name)) for name in settings.__slots__})
         return exits.OK
+    policy = read_policy(policy_file)
     missing = [package for module, package in _NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise exits.MissingExtra("monitor", "monitor", ", ".join(missing))
     from leadline.processors.worker import run
 
-    code = run(settings)
+    code = run(settings, policy)
     return code if isinstance(code, int) else exits.OK

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from leadline.cli import exits
+from leadline.cli.policy import policy_option, read_policy
 from leadline.cli.screen import emit_json, open_input
 from leadline.cli.timeline import Timelines, show
 from leadline.contracts.text import safe
@@ -24,9 +25,16 @@ __all__ = ["replay_verb"]
 @click.option(
     "--settle", type=click.FloatRange(0, 10**9), default=0.0, metavar="SECONDS", help="Let time pass after the last line."
 )
-@click.option("--fail-on-violation", is_flag=True, help="Exit 1 when a violation was found.")
+@policy_option
+@click.option("--fail-on-violation", is_flag=True, help="Exit 1 when a violation was found; those in shadow mode do not count.")
 def replay_verb(
-    files: tuple[str, ...], as_json: bool, session: str | None, agent: str | None, settle: float, fail_on_violation: bool
+    files: tuple[str, ...],
+    as_json: bool,
+    session: str | None,
+    agent: str | None,
+    settle: float,
+    policy_file: str | None,
+    fail_on_violation: bool,
 ) -> int:
     """Judge recorded sessions offline, without a broker.
 
@@ -39,7 +47,7 @@ def replay_verb(
     With --json, one object: `violations` and `commands` (as they would be on the wire), `sessions` (the last state of each,
     by session id; by session/agent for all agents that share a session id), `dead_letters` (file, line, reason, detail).
     """
-    driver = ReplayDriver()
+    driver = ReplayDriver(read_policy(policy_file))
     wanted = _Wanted(session, agent)
     timelines = None if as_json else Timelines(wanted)
     letters: list[dict[str, Any]] = []
@@ -54,7 +62,7 @@ def replay_verb(
         for step in driver.advance(round(settle * 1000)):
             if timelines is not None:
                 timelines.add(step)
-    found = [violation for violation in driver.violations if wanted(violation.session_id, violation.agent_id)]
+    found = any(one.mode != "shadow" and wanted(one.session_id, one.agent_id) for one in driver.violations)
     if timelines is None:
         emit_json(_chosen(driver, wanted) | {"dead_letters": letters})
     else:
