@@ -1,0 +1,112 @@
+"""What belongs to the process rather than to a session: forks, the interpreter's exit, the tracing library."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from leadline.agent import trace
+from leadline.agent.trace import active_trace
+from leadline.contracts.trace import NO_TRACE
+from tests.support.brokers import Broker
+from tests.support.ports import free_ports
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(source: str, *arguments: str, timeout: float = 20.0) -> str:
+    """Run a program in a fresh interpreter; its output. Fails when it does not end in time or ends badly."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+FORK = """
+    import os, sys
+    from leadline.agent import connect
+    from tests.agent.support import round_event
+
+    client = connect(sys.argv[1])
+    client.emitter.emit(round_event("parent"))
+    client.flush(float(sys.argv[2]))
+    child = os.fork()
+    if child == 0:
+        client.emitter.emit(round_event("child"))
+        left = client.flush(float(sys.argv[2]))
+        counters = client.emitter.counters()
+        print("child", left, counters.emitted, counters.delivered, flush=True)
+        sys.exit(0)  # the whole way out: exit handlers and the freeing of what was inherited
+    os.waitpid(child, 0)
+    print("parent", client.emitter.counters().delivered, client.close(0.1))
+"""
+
+
+@pytest.mark.broker
+def test_a_forked_child_delivers_with_a_client_of_its_own(broker: Broker) -> None:
+    """Field case: made and used in the parent, forked, used in the child: delivered there, once, and both processes end."""
+    assert run(FORK, broker.bootstrap, "10") == "child 0 1 1\nparent 1 0\n"
+
+
+def test_a_forked_child_without_a_broker_ends_too() -> None:
+    """The flush gives up in time; nothing hangs on the client that the parent had made."""
+    [port] = free_ports(1)
+    assert run(FORK, f"127.0.0.1:{port}", "0.3") == "child 1 1 0\nparent 0 1\n"
+
+
+def test_an_agent_that_just_ends_has_its_last_events_sent() -> None:
+    """No flush and no close: the interpreter's exit sends them."""
+    source = """
+    import atexit
+    from leadline.agent import Client, MemoryTransport
+
+    transport = MemoryTransport()
+    atexit.register(lambda: print(len(transport.records("leadline.events"))))
+    client = Client(transport)
+    with client.session("s-1", agent_id="a-1", token_budget=10, max_depth=2) as session:
+        session.compacted()
+    """
+    assert run(source) == "3\n"
+
+
+def test_the_sdk_needs_no_stream_processor_and_no_tracing_library() -> None:
+    """Importing it and running a session in memory loads neither faust nor opentelemetry's SDK."""
+    source = """
+    import sys
+    sys.modules["opentelemetry"] = None
+    from leadline.agent import Client, MemoryTransport
+    with Client(MemoryTransport()) as client:
+        with client.session("s-1", agent_id="a-1", token_budget=10, max_depth=2) as session:
+            session.compacted()
+        print(client.flush(5), [name for name in ("faust", "aiokafka", "rocksdict", "opentelemetry.sdk") if name in sys.modules])
+    """
+    assert run(source) == "0 []\n"
+
+
+def test_the_active_spans_context_is_taken() -> None:
+    """W3C form; without an active span there is none."""
+    api = pytest.importorskip("opentelemetry.trace")
+    assert active_trace() == NO_TRACE
+    state = api.TraceState([("vendor", "1")])
+    context = api.SpanContext(trace_id=0xABC, span_id=0xDEF, is_remote=False, trace_flags=api.TraceFlags(1), trace_state=state)
+    with api.use_span(api.NonRecordingSpan(context)):
+        found = active_trace()
+    assert (found.traceparent, found.tracestate) == (f"00-{0xABC:032x}-{0xDEF:016x}-01", "vendor=1")
+
+
+def test_a_broken_tracing_library_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise RuntimeError("tracer gone")
+
+    monkeypatch.setattr(trace, "_read", broken)
+    assert active_trace() == NO_TRACE
