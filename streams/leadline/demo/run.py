@@ -1,0 +1,169 @@
+"""The demo from start to end: broker, topics, one monitor worker, the fleet, the verdict. Everything it starts it stops."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+import uuid
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from leadline.broker import EmbeddedBroker
+from leadline.demo.children import Child
+from leadline.demo.fleet import AgentPlan, AgentResult, FleetPlan
+from leadline.demo.kinds import KINDS
+from leadline.demo.observer import Observed, Observer, Viewer
+from leadline.demo.report import Report, judge
+from leadline.errors import BrokerError
+from leadline.processors import topics
+from leadline.settings import Settings, load_settings
+
+__all__ = ["LEAST_AGENTS", "Options", "plans", "run"]
+
+LEAST_AGENTS: Final = 24
+_PROCESSES: Final = 2
+_PACE_S: Final = (0.1, 0.3)
+_READY_S: Final = 60.0
+_CLOSING_S: Final = 30.0
+"""How long the fleet may take after its time is over: orders underway are still obeyed and released."""
+_ENDED_S: Final = 15.0
+"""How long the monitor may take to have seen every session's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """``duration``: seconds of compacting. Without ``bootstrap`` an embedded broker is started."""
+
+    agents: int = LEAST_AGENTS
+    seed: int = 1
+    duration: float = 20.0
+    bootstrap: str | None = None
+
+
+def plans(options: Options) -> list[AgentPlan]:
+    """Who takes part: the kinds in turn, the healthy ones twice as often. The same options make the same fleet, ids aside."""
+    healthy = [kind for kind in KINDS if not kind.planted]
+    turn = [*KINDS, *healthy]
+    run_id = uuid.uuid4().hex[:6]
+    return [
+        AgentPlan(
+            f"demo-{run_id}-{number:03d}", f"agent-{number:03d}", turn[number % len(turn)].name, options.seed * 1_000 + number
+        )
+        for number in range(options.agents)
+    ]
+
+
+def run(options: Options, agents: list[AgentPlan], viewer: Viewer) -> Report:
+    """Run the demo to its end and judge it. Blocks for about ``duration`` and half a minute.
+
+    Raises :class:`leadline.errors.LeadlineError` with one sentence when a part cannot be started or dies. Whatever happens,
+    ``KeyboardInterrupt`` too, nothing that was started is left running.
+    """
+    began = time.monotonic()
+    with ExitStack() as stack:
+        scratch = Path(tempfile.mkdtemp(prefix="leadline-demo-"))
+        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        settings, broker = _broker(options, stack)
+        viewer.note(f"{broker} at {settings.bootstrap}")
+        topics.create(settings)
+        partitions = topics.require(topics.check(settings))
+        worker = _worker(settings, scratch / "worker")
+        stack.callback(worker.wait)
+        observer = Observer(settings, partitions, frozenset(one.session_id for one in agents), viewer)
+        stack.callback(observer.close)
+        _await_ready(worker, scratch / "worker" / "ready.json")
+        viewer.note(f"monitor ready after {time.monotonic() - began:.1f} s; {len(agents)} agents start")
+        fleets = _fleets(options, settings.bootstrap, agents, scratch)
+        for child, _ in fleets:
+            stack.callback(child.wait)
+        # Undone first: all are told to stop before the first is waited for.
+        for child in (worker, *(fleet for fleet, _ in fleets)):
+            stack.callback(child.stop)
+        results = _watch(options, worker, fleets, observer, viewer)
+        if not observer.wait_until(lambda seen: _all_ended(seen, agents), _ENDED_S):
+            viewer.note("the monitor has not seen the end of every session")
+        report = judge(agents, results, observer.observed, seconds=time.monotonic() - began, broker=broker)
+        viewer.note("stopping")
+    return report
+
+
+def _broker(options: Options, stack: ExitStack) -> tuple[Settings, str]:
+    """The settings to reach it by, and a word for it."""
+    if options.bootstrap is not None:
+        return load_settings(bootstrap=options.bootstrap), "cluster"
+    embedded = stack.enter_context(EmbeddedBroker())
+    return load_settings(bootstrap=embedded.address), embedded.capabilities.name
+
+
+def _worker(settings: Settings, folder: Path) -> Child:
+    """One worker of the monitor, as ``leadline monitor`` runs it."""
+    given = {
+        "LEADLINE_BOOTSTRAP": settings.bootstrap,
+        "LEADLINE_DATA_DIR": str(folder / "data"),
+        "LEADLINE_READY_FILE": str(folder / "ready.json"),
+        "LEADLINE_INSTANCE_ID": "",
+        "LEADLINE_DRAIN_S": "5",
+        "LEADLINE_WEB_PORT": "0",
+    }
+    return Child("leadline.processors.worker", (), folder, grace=6.0, environ=given)
+
+
+def _await_ready(worker: Child, ready_file: Path) -> None:
+    deadline = time.monotonic() + _READY_S
+    while not ready_file.exists():
+        if worker.exit_code is not None:
+            raise BrokerError(f"the monitor worker ended at its start with code {worker.exit_code}: {worker.tail()}")
+        if time.monotonic() > deadline:
+            raise BrokerError(f"the monitor worker was not ready within {_READY_S:g} s: {worker.tail()}")
+        time.sleep(0.05)
+
+
+def _fleets(options: Options, bootstrap: str, agents: list[AgentPlan], scratch: Path) -> list[tuple[Child, Path]]:
+    """The fleet's processes, and where each leaves its result."""
+    started = []
+    for number in range(_PROCESSES):
+        plan = FleetPlan(bootstrap, "demo", options.duration, _PACE_S, agents[number::_PROCESSES])
+        plan_file, result_file = scratch / f"plan-{number}.json", scratch / f"result-{number}.json"
+        plan_file.write_bytes(msgspec.json.encode(plan))
+        child = Child("leadline.demo.fleet", (str(plan_file), str(result_file)), scratch / f"fleet-{number}", grace=4.0)
+        started.append((child, result_file))
+    return started
+
+
+def _watch(
+    options: Options, worker: Child, fleets: list[tuple[Child, Path]], observer: Observer, viewer: Viewer
+) -> list[AgentResult]:
+    """Wait for the fleet's end and collect what the agents say of themselves."""
+    began = time.monotonic()
+    deadline = began + options.duration + _CLOSING_S
+    noted = 0
+    while any(child.exit_code is None for child, _ in fleets):
+        if worker.exit_code is not None:
+            raise BrokerError(f"the monitor worker ended early with code {worker.exit_code}: {worker.tail()}")
+        if observer.error is not None:
+            raise BrokerError(f"the topics cannot be read any more: {observer.error}") from observer.error
+        if time.monotonic() > deadline:
+            raise BrokerError(f"the fleet did not end within {options.duration + _CLOSING_S:g} s: {fleets[0][0].tail()}")
+        passed = int(time.monotonic() - began)
+        if passed >= noted + 5:
+            noted = passed
+            seen = observer.observed
+            viewer.note(f"{passed} s: {seen.rounds} rounds, {len(seen.violations)} violations, {len(seen.commands)} commands")
+        time.sleep(0.05)
+    results: list[AgentResult] = []
+    for child, file in fleets:
+        if child.exit_code or not file.exists():
+            raise BrokerError(f"a process of the fleet ended with code {child.exit_code}: {child.tail()}")
+        results += msgspec.json.decode(file.read_bytes(), type=list[AgentResult])
+    return results
+
+
+def _all_ended(seen: Observed, agents: list[AgentPlan]) -> bool:
+    """Once a session's end is in the monitor's state, all that it had to say of it is on the topics."""
+    states = [seen.states.get(one.session_id) for one in agents]
+    return all(state is not None and state.ended_at is not None for state in states)
