@@ -135,3 +135,23 @@ def test_a_broker_that_goes_away_for_good_ends_an_idle_worker(tmp_path: Path) ->
     finally:
         broker.stop()
         running.stop()
+
+
+def test_a_broker_that_forgot_everything(tmp_path: Path) -> None:
+    """The local store then belongs to another log; its watermarks must not hide the records of the new one."""
+    for _ in range(2):
+        with EmbeddedBroker() as broker:
+            running = RunningWorker(broker.address, tmp_path, partitions=1)
+            topics = Topics(broker.address)
+            try:
+                running.ready()
+                for number in range(1, 11):
+                    topics.send("s", round_event("s", number, raw_tokens=0))
+                topics.flush()
+                settled(topics)
+                assert len(found(topics)[0]) == 10
+                assert running.stop() == worker.OK
+            finally:
+                running.stop()
+                topics.close()
+    assert "ahead of its changelog" in running.log

@@ -63,6 +63,11 @@ class MonitorApp(faust.App):  # type: ignore[misc]
         """Changes whenever partitions may have changed hands."""
         return int(self.consumer_generation_id)
 
+    def progress(self) -> tuple[int, int]:
+        """Changes as long as a restore gets on: the generation, and the sum of the changelog offsets read so far."""
+        offsets = self.tables.recovery.active_offsets.values()
+        return self.generation(), sum(offset for offset in offsets if offset is not None)
+
     def active_partitions(self, topic: str) -> set[int]:
         """The partitions of ``topic`` that this worker owns (standby copies do not count)."""
         return {tp.partition for tp in self.assignor.assigned_actives() if tp.topic == topic}

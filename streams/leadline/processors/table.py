@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -20,9 +21,12 @@ from faust.types import TP
 from leadline.contracts.session_state import SessionState, decode_state, encode_state
 from leadline.contracts.topics import SESSIONS
 from leadline.processors.clock import Deadline
+from leadline.processors.logs import with_fields
 from leadline.processors.outputs import Outgoing, Sent
 
 __all__ = ["STORE_OPTIONS", "Sessions", "SessionsTable"]
+
+log = logging.getLogger(__name__)
 
 STORE_OPTIONS = {
     # The engine's default block cache is 2 GiB for each partition.
@@ -75,6 +79,34 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
     def items_of(self, partition: int) -> Iterable[tuple[bytes, bytes]]:
         pairs: Iterable[tuple[bytes, bytes]] = self.data._visible_items(self.data._db_for_partition(partition))
         return pairs
+
+    async def on_rebalance(self, assigned: set[TP], revoked: set[TP], newly_assigned: set[TP], generation_id: int = 0) -> None:
+        """Partitions have changed hands. A local copy that is ahead of the changelog's end belongs to another log (the topic
+        was made anew, or the broker lost it): it is wiped, as its watermarks would hide the new log's records."""
+        await super().on_rebalance(assigned, revoked, newly_assigned, generation_id)
+        ours = {tp.partition: tp for tp in assigned if tp.topic == SESSIONS.name}
+        kept = {number: self.persisted_offset(tp) for number, tp in ours.items()}
+        if not any(offset is not None for offset in kept.values()):
+            return
+        for tp, end in (await self.app.consumer.highwaters(*ours.values())).items():
+            offset = kept[tp.partition]
+            if offset is not None and offset >= (end or 0):
+                log.warning(
+                    "the local copy of a partition is ahead of its changelog: it is wiped and restored",
+                    extra=with_fields(partition=tp.partition, stored_offset=offset, changelog_end=end or 0),
+                )
+                self.wipe(tp.partition)
+
+    def wipe(self, partition: int) -> None:
+        """Remove the local copy of a partition; an empty one takes its place."""
+        store = self.data
+        database = store._dbs.pop(partition, None)
+        if database is not None:
+            database.close()
+        path = store.partition_path(partition)
+        if path.exists():
+            shutil.rmtree(path)
+        store._db_for_partition(partition)
 
     def apply_changelog_batch(self, batch: Iterable[Any]) -> None:
         """Restore from the changelog.

@@ -29,7 +29,7 @@ from leadline.processors.table import STORE_OPTIONS, Sessions, SessionsTable
 from leadline.processors.watch import Fold, Watch
 from leadline.settings import Settings
 
-__all__ = ["Monitor", "Step", "topology", "wire"]
+__all__ = ["Monitor", "Step", "make_table", "topology", "wire"]
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def wire(
     app = make_app(settings, partitions)
     events = events_topic(app)
     delivery = Delivery(app.hand_over, app.reachable, settings.broker_away_s, settings.dead_letter_s, counts)
-    table = _table(app)
+    table = make_table(app)
     sessions = Sessions(table, delivery.confirm, settings.cache_sessions)
     clock = Clock()
     watch = Watch(app, sessions, delivery, clock, fold, policy, now, settings, counts)
@@ -121,7 +121,8 @@ def _agent(watch: Watch) -> Any:
     return consume
 
 
-def _table(app: MonitorApp) -> SessionsTable:
+def make_table(app: MonitorApp) -> SessionsTable:
+    """The sessions table and its changelog topic."""
     changelog = app.topic(
         SESSIONS.name,
         key_type=bytes,

@@ -19,10 +19,9 @@ import faust.worker
 from leadline.commands.fold import fold as real_fold
 from leadline.contracts.topics import EVENTS
 from leadline.detection.policy import DEFAULT_POLICY, Policy
-from leadline.errors import BrokerError, Refused
+from leadline.errors import BrokerError, LeadlineError, Refused
 from leadline.processors import topics
 from leadline.processors.logs import setup, with_fields
-from leadline.processors.outputs import Undeliverable
 from leadline.processors.topology import Monitor, wall_clock, wire
 from leadline.processors.watch import Fold
 from leadline.settings import Settings, load_settings
@@ -41,6 +40,7 @@ NOT_DRAINED = 4
 """Told to stop, but what was in flight did not end in time; it comes again."""
 
 _PROBE_S = 5.0
+_STUCK_S = 120.0
 
 
 def run(settings: Settings, policy: Policy = DEFAULT_POLICY, fold: Fold = real_fold, now: Callable[[], int] = wall_clock) -> int:
@@ -82,7 +82,7 @@ def _verdict(reason: BaseException | None) -> int:
     if isinstance(reason, BrokerError):
         log.error("%s", reason)
         return BROKER_AWAY
-    if isinstance(reason, Undeliverable):
+    if isinstance(reason, LeadlineError):
         log.error("%s", reason)
         return CRASHED
     log.error(
@@ -112,7 +112,6 @@ class _Worker(faust.worker.Worker):  # type: ignore[misc]
         self._monitor = monitor
         self._settings = settings
         self._timer: threading.Timer | None = None
-        self._ready = False
         monitor.app.when_ready.append(self._on_ready)
 
     def _on_sigusr2(self) -> None:
@@ -141,6 +140,7 @@ class _Worker(faust.worker.Worker):  # type: ignore[misc]
         await super().on_first_start()
         self.add_future(self._probe())
         self.add_future(self._fuse())
+        self.add_future(self._watch_restore())
 
     async def _fuse(self) -> None:
         """When anything crashed, the stop that follows has a deadline too."""
@@ -167,6 +167,21 @@ class _Worker(faust.worker.Worker):  # type: ignore[misc]
                 )
             else:
                 log.warning("no broker answers", extra=with_fields(for_s=round(self.loop.time() - seen, 1), limit_s=limit))
+
+    async def _watch_restore(self) -> None:
+        """The engine swallows errors of a restore and then waits for ever."""
+        app, limit = self._monitor.app, max(_STUCK_S, 2 * self._settings.broker_away_s)
+        seen, since = app.progress(), self.loop.time()
+        while True:
+            await asyncio.sleep(_PROBE_S)
+            now = app.progress()
+            if app.flowing() or now != seen:
+                seen, since = now, self.loop.time()
+            elif self.loop.time() - since > limit:
+                raise LeadlineError(
+                    f"partitions were neither assigned nor restored for {limit:g} s. If the brokers are well, "
+                    f"remove {self._settings.data_dir} (it is restored from the changelog) and start the worker again."
+                )
 
     def _on_ready(self) -> None:
         partitions = sorted(self._monitor.app.active_partitions(EVENTS.name))
