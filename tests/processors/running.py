@@ -30,9 +30,9 @@ def until(what: str, check: Callable[[], Any], limit_s: float = WAIT_S) -> Any:
 
 
 class RunningWorker:
-    """``python -m tests.processors.fake_worker``; ``options`` are settings by name."""
+    """``python -m tests.processors.fake_worker``, or another ``module``; ``options`` are settings by name."""
 
-    def __init__(self, bootstrap: str, folder: Path, **options: Any) -> None:
+    def __init__(self, bootstrap: str, folder: Path, module: str = "tests.processors.fake_worker", **options: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.ready_file = folder / "ready.json"
@@ -47,7 +47,7 @@ class RunningWorker:
             "drain_s": 15,
             **options,
         }
-        command = [sys.executable, "-m", "tests.processors.fake_worker", "--create-topics"]
+        command = [sys.executable, "-m", module, "--create-topics"]
         for name, value in settings.items():
             if value != "":
                 command += [f"--{name.replace('_', '-')}", str(value)]
