@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from confluent_kafka import KafkaError
 
 from leadline.agent import Emitter, MemoryTransport
 from leadline.agent.emitter import DropReason
@@ -16,7 +17,7 @@ from leadline.contracts import limits
 from leadline.contracts.codec import decode_event
 from leadline.contracts.events import Ack, AgentEvent, Round, SessionStart, Summary
 from leadline.contracts.trace import NO_TRACE, TraceContext
-from leadline.errors import Retryable
+from leadline.errors import Refused, Retryable
 from tests.agent.support import eventually, round_event
 from tests.support.ports import free_ports
 
@@ -226,6 +227,49 @@ def test_a_client_that_fails_for_good_is_made_anew_and_nothing_is_lost(monkeypat
     assert numbers(transport) == [0, 1, 2, 3, 4]
     assert transport.made == 3
     emitter.close()
+
+
+class _Picky(MemoryTransport):
+    """Its producer can never send what has ``no`` as its key."""
+
+    def producer(self):  # type: ignore[no-untyped-def]
+        inner = super().producer()
+        produce = inner.produce
+
+        def pick(topic: str, key: bytes, value: bytes, headers: Headers, on_delivery: OnDelivery) -> None:
+            if key == b"no":
+                raise Refused("larger than the broker takes")
+            produce(topic, key, value, headers, on_delivery)
+
+        inner.produce = pick  # type: ignore[method-assign]
+        return inner
+
+
+def test_a_record_that_the_transport_refuses_does_not_hold_up_the_next() -> None:
+    """Counted as undelivered, at once; the next one arrives over the same client."""
+    transport = _Picky()
+    emitter = Emitter(transport)
+    emitter.emit(round_event("no"))
+    emitter.emit(round_event("yes"))
+    assert emitter.flush(5) == 0
+    assert emitter.counters().dropped == {DropReason.UNDELIVERED: 1}
+    assert [record.key for record in transport.records(EVENTS)] == [b"yes"]
+    emitter.close()
+
+
+def test_a_broker_without_idempotence_is_served_without_it() -> None:
+    """The client library reports it as fatal: the next client is made without, and keeps order by one request at a time."""
+    [port] = free_ports(1)
+    transport = KafkaTransport(f"127.0.0.1:{port}")
+    producer = transport.producer()
+    producer._on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "away"))
+    producer.produce(EVENTS, b"k", b"v", [], lambda delivery: None)
+    producer._on_error(KafkaError(KafkaError._UNSUPPORTED_FEATURE, "no idempotent producer here", True))
+    with pytest.raises(Retryable, match="idempotent"):
+        producer.produce(EVENTS, b"k", b"v", [], lambda delivery: None)
+    producer.close()
+    assert not transport.idempotence
+    transport.producer().close()
 
 
 def test_a_record_that_the_transport_gives_up_on_is_counted() -> None:

@@ -29,7 +29,8 @@ def transport(clock: Clock) -> MemoryTransport:
 
 
 @pytest.fixture
-def listener(transport: MemoryTransport, clock: Clock) -> Iterator[CommandListener]:
+def listener(transport: MemoryTransport, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[CommandListener]:
+    monkeypatch.setattr("leadline.agent.listener._POLL_SECONDS", 0.02)
     listener = CommandListener(transport, now=clock, lifetime_ms=60_000)
     yield listener
     listener.close()

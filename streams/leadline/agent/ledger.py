@@ -178,7 +178,7 @@ class Ledger:
                 scores.append(item.salience)
             if item.sources is None:
                 raw += item.tokens
-                union |= 1 << item.bit
+                union |= 1 << item.bit  # Retained, so it can be produced.
                 continue
             summary += item.tokens
             deepest = max(deepest, item.depth)
@@ -193,7 +193,7 @@ class Ledger:
         return Signals(
             raw_tokens=raw,
             summary_tokens=summary,
-            distinct_source_spans=(union & self._available).bit_count(),
+            distinct_source_spans=union.bit_count(),
             query_cosine_retained=fsum(scores) / len(scores) if scores else None,
             summary_depth_max=deepest,
             ungrounded_summaries=ungrounded,
