@@ -1,4 +1,4 @@
-"""One demo agent, its SDK session and the monitor's own decisions in a closed loop: no broker, no threads; rounds move the clock."""
+"""One demo agent, its SDK session and the monitor's decisions in a closed loop: no broker, no threads; rounds move the clock."""
 
 from __future__ import annotations
 

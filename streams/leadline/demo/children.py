@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,14 +20,14 @@ _TAIL_LINES: Final = 6
 class Child:
     """``python -m module arguments...`` under the keeper's watch; its output goes to ``folder/log``.
 
-    ``folder`` is made, and removed by the keeper at the end. ``grace``: seconds between SIGTERM and SIGKILL.
+    ``folder`` is the child's own: removed by :meth:`wait`, or by the keeper when this process is gone. ``grace``: seconds
+    between SIGTERM and SIGKILL.
     """
 
     def __init__(
         self, module: str, arguments: Sequence[str], folder: Path, *, grace: float, environ: Mapping[str, str] | None = None
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.module = module
+        self.folder = folder
         self._grace = grace
         self._log = folder / "log"
         command = [sys.executable, "-m", module, *arguments]
@@ -60,10 +61,11 @@ class Child:
             self._process.stdin.close()
 
     def wait(self) -> None:
-        """Wait until it has ended, by force past its grace."""
+        """Wait until it has ended, by force past its grace, and remove its folder."""
         self.stop()
         try:
             self._process.wait(self._grace + 5)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)

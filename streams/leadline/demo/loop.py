@@ -132,6 +132,10 @@ class CompactionLoop:
     def total_tokens(self) -> int:
         return sum(item.tokens for item in self.items.values())
 
+    @property
+    def _raw_tokens(self) -> int:
+        return sum(item.tokens for item in self.items.values() if item.depth == 0)
+
     def _arrive(self) -> None:
         count = self.random.randint(*self.mechanism.arrivals)
         if self.random.random() < self.mechanism.burst:
@@ -243,10 +247,10 @@ class CompactionLoop:
         return int(self.mechanism.token_budget * _LOW_WATER)
 
     def _evict(self) -> None:
-        """Remove the least salient until the low water mark."""
-        while self.total_tokens > self._low_water:
+        """Remove the least salient until the low water mark, and summaries until enough is raw."""
+        while (full := self.total_tokens > self._low_water) or self._raw_tokens < self.guards.raw_floor * self.total_tokens:
             ranked = sorted(self.items.values(), key=lambda item: (self.salience(item), item.id))
-            chosen = next((item for item in ranked if self._may_leave(item)), None)
+            chosen = next((item for item in ranked if (full or item.depth) and self._may_leave(item)), None)
             if chosen is None:
                 return
             self.remove([chosen])
@@ -256,8 +260,8 @@ class CompactionLoop:
         if self.mechanism.keep_summaries and (item.depth or not item.covered):
             return False
         if item.depth == 0 and guards.raw_floor:
-            raw = sum(each.tokens for each in self.items.values() if each.depth == 0) - item.tokens
-            if raw < guards.raw_floor * (self.total_tokens - item.tokens):
+            rest = self.total_tokens - item.tokens
+            if self._raw_tokens - item.tokens < guards.raw_floor * rest:
                 return False
         if guards.span_floor:
             # A raw span that leaves goes to the archive: it stays reachable where a retained summary points at it.

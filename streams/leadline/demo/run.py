@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import time
 import uuid
@@ -31,6 +30,9 @@ _PACE_S: Final = (0.1, 0.3)
 _READY_S: Final = 60.0
 _CLOSING_S: Final = 30.0
 """How long the fleet may take after its time is over: orders underway are still obeyed and released."""
+_READY: Final = "ready.json"
+_PLAN: Final = "plan.json"
+_RESULT: Final = "result.json"
 _ENDED_S: Final = 15.0
 """How long the monitor may take to have seen every session's end."""
 
@@ -66,24 +68,20 @@ def run(options: Options, agents: list[AgentPlan], viewer: Viewer) -> Report:
     """
     began = time.monotonic()
     with ExitStack() as stack:
-        scratch = Path(tempfile.mkdtemp(prefix="leadline-demo-"))
-        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         settings, broker = _broker(options, stack)
         viewer.note(f"{broker} at {settings.bootstrap}")
-        topics.create(settings)
+        topics.create(settings, timeout_s=10.0)
         partitions = topics.require(topics.check(settings))
-        worker = _worker(settings, scratch / "worker")
+        worker = _worker(settings)
         stack.callback(worker.wait)
         observer = Observer(settings, partitions, frozenset(one.session_id for one in agents), viewer)
         stack.callback(observer.close)
-        _await_ready(worker, scratch / "worker" / "ready.json")
+        _await_ready(worker)
         viewer.note(f"monitor ready after {time.monotonic() - began:.1f} s; {len(agents)} agents start")
-        fleets = _fleets(options, settings.bootstrap, agents, scratch)
-        for child, _ in fleets:
-            stack.callback(child.wait)
+        fleets: list[Child] = []
         # Undone first: all are told to stop before the first is waited for.
-        for child in (worker, *(fleet for fleet, _ in fleets)):
-            stack.callback(child.stop)
+        stack.callback(lambda: _stop(fleets, worker))
+        fleets.extend(_fleet(options, settings.bootstrap, agents[number::_PROCESSES]) for number in range(_PROCESSES))
         results = _watch(options, worker, fleets, observer, viewer)
         if not observer.wait_until(lambda seen: _all_ended(seen, agents), _ENDED_S):
             viewer.note("the monitor has not seen the end of every session")
@@ -100,12 +98,13 @@ def _broker(options: Options, stack: ExitStack) -> tuple[Settings, str]:
     return load_settings(bootstrap=embedded.address), embedded.capabilities.name
 
 
-def _worker(settings: Settings, folder: Path) -> Child:
+def _worker(settings: Settings) -> Child:
     """One worker of the monitor, as ``leadline monitor`` runs it."""
+    folder = Path(tempfile.mkdtemp(prefix="leadline-demo-"))
     given = {
         "LEADLINE_BOOTSTRAP": settings.bootstrap,
         "LEADLINE_DATA_DIR": str(folder / "data"),
-        "LEADLINE_READY_FILE": str(folder / "ready.json"),
+        "LEADLINE_READY_FILE": str(folder / _READY),
         "LEADLINE_INSTANCE_ID": "",
         "LEADLINE_DRAIN_S": "5",
         "LEADLINE_WEB_PORT": "0",
@@ -113,9 +112,9 @@ def _worker(settings: Settings, folder: Path) -> Child:
     return Child("leadline.processors.worker", (), folder, grace=6.0, environ=given)
 
 
-def _await_ready(worker: Child, ready_file: Path) -> None:
+def _await_ready(worker: Child) -> None:
     deadline = time.monotonic() + _READY_S
-    while not ready_file.exists():
+    while not (worker.folder / _READY).exists():
         if worker.exit_code is not None:
             raise BrokerError(f"the monitor worker ended at its start with code {worker.exit_code}: {worker.tail()}")
         if time.monotonic() > deadline:
@@ -123,32 +122,33 @@ def _await_ready(worker: Child, ready_file: Path) -> None:
         time.sleep(0.05)
 
 
-def _fleets(options: Options, bootstrap: str, agents: list[AgentPlan], scratch: Path) -> list[tuple[Child, Path]]:
-    """The fleet's processes, and where each leaves its result."""
-    started = []
-    for number in range(_PROCESSES):
-        plan = FleetPlan(bootstrap, "demo", options.duration, _PACE_S, agents[number::_PROCESSES])
-        plan_file, result_file = scratch / f"plan-{number}.json", scratch / f"result-{number}.json"
-        plan_file.write_bytes(msgspec.json.encode(plan))
-        child = Child("leadline.demo.fleet", (str(plan_file), str(result_file)), scratch / f"fleet-{number}", grace=4.0)
-        started.append((child, result_file))
-    return started
+def _fleet(options: Options, bootstrap: str, agents: list[AgentPlan]) -> Child:
+    """One process of the fleet."""
+    folder = Path(tempfile.mkdtemp(prefix="leadline-demo-"))
+    plan = FleetPlan(bootstrap, "demo", options.duration, _PACE_S, agents)
+    (folder / _PLAN).write_bytes(msgspec.json.encode(plan))
+    return Child("leadline.demo.fleet", (str(folder / _PLAN), str(folder / _RESULT)), folder, grace=4.0)
 
 
-def _watch(
-    options: Options, worker: Child, fleets: list[tuple[Child, Path]], observer: Observer, viewer: Viewer
-) -> list[AgentResult]:
+def _stop(fleets: list[Child], worker: Child) -> None:
+    for child in (*fleets, worker):
+        child.stop()
+    for child in fleets:
+        child.wait()
+
+
+def _watch(options: Options, worker: Child, fleets: list[Child], observer: Observer, viewer: Viewer) -> list[AgentResult]:
     """Wait for the fleet's end and collect what the agents say of themselves."""
     began = time.monotonic()
     deadline = began + options.duration + _CLOSING_S
     noted = 0
-    while any(child.exit_code is None for child, _ in fleets):
+    while any(child.exit_code is None for child in fleets):
         if worker.exit_code is not None:
             raise BrokerError(f"the monitor worker ended early with code {worker.exit_code}: {worker.tail()}")
         if observer.error is not None:
             raise BrokerError(f"the topics cannot be read any more: {observer.error}") from observer.error
         if time.monotonic() > deadline:
-            raise BrokerError(f"the fleet did not end within {options.duration + _CLOSING_S:g} s: {fleets[0][0].tail()}")
+            raise BrokerError(f"the fleet did not end within {options.duration + _CLOSING_S:g} s: {fleets[0].tail()}")
         passed = int(time.monotonic() - began)
         if passed >= noted + 5:
             noted = passed
@@ -156,7 +156,8 @@ def _watch(
             viewer.note(f"{passed} s: {seen.rounds} rounds, {len(seen.violations)} violations, {len(seen.commands)} commands")
         time.sleep(0.05)
     results: list[AgentResult] = []
-    for child, file in fleets:
+    for child in fleets:
+        file = child.folder / _RESULT
         if child.exit_code or not file.exists():
             raise BrokerError(f"a process of the fleet ended with code {child.exit_code}: {child.tail()}")
         results += msgspec.json.decode(file.read_bytes(), type=list[AgentResult])

@@ -1,0 +1,124 @@
+"""The verdict: each way in which a run can fall short shows, and is not ok."""
+
+from __future__ import annotations
+
+from leadline.contracts.orders import Command, Parameters, Violation
+from leadline.demo.fleet import AgentPlan, AgentResult, Heard
+from leadline.demo.observer import Observed
+from leadline.demo.report import Report, judge, percentile
+
+BAD = AgentPlan("bad", "a1", "inverting", 1)
+GOOD = AgentPlan("good", "a2", "healthy", 1)
+DRIFTING = AgentPlan("adrift", "a3", "drifting", 1)
+
+
+def violation(session: str, rule: str) -> Violation:
+    return Violation(
+        violation_id=f"vio-{session}-{rule}",
+        incident_id=f"inc-{session}-{rule}",
+        rule=rule,
+        reason="",
+        severity="critical",
+        mode="enforce",
+        session_id=session,
+        agent_id="a",
+        fleet="demo",
+        epoch=0,
+        detected_at="",
+        message="",
+        action="halt",
+    )
+
+
+def command(session: str, kind: str, seq: int, rule: str = "inversion") -> Command:
+    return Command(
+        command_id=f"cmd-{session}-{seq}",
+        seq=seq,
+        incident_id=f"inc-{session}-{rule}",
+        kind=kind,  # type: ignore[arg-type]
+        session_id=session,
+        agent_id="a",
+        fleet="demo",
+        epoch=0,
+        issued_at="",
+        expires_at="",
+        attempt=1,
+        rule=rule,
+        reason="",
+        parameters=Parameters(),
+    )
+
+
+def result(
+    session: str, *, unreleased: tuple[str, ...] = (), state: str = "running", latency: float | None = None
+) -> AgentResult:
+    heard = [Heard("cmd", "inc", "halt", latency)]
+    return AgentResult(session, 10, 1, state, 0.4, heard, list(unreleased), 0)
+
+
+def judged(seen: Observed, *results: AgentResult, plans: tuple[AgentPlan, ...] = (BAD, GOOD)) -> Report:
+    return judge(plans, results, seen, seconds=1.0, broker="test")
+
+
+def seen_with(*records: Violation | Command, acked: tuple[str, ...] = ()) -> Observed:
+    seen = Observed()
+    for record in records:
+        if isinstance(record, Violation):
+            seen.violations[record.violation_id] = record
+        else:
+            seen.commands[record.command_id] = record
+    seen.acks = {command_id: {"accepted"} for command_id in acked}
+    return seen
+
+
+HALT, RESUME = command("bad", "halt", 1), command("bad", "resume", 2)
+FOUND = violation("bad", "inversion")
+
+
+def test_found_halted_and_recovered_is_ok() -> None:
+    """Violation, halt, acknowledged resume, and the agent may compact again."""
+    report = judged(seen_with(FOUND, HALT, RESUME, acked=(HALT.command_id, RESUME.command_id)), result("bad"), result("good"))
+    assert report.ok
+    assert (report.missed, report.false_halts, report.halted, report.recovered) == (0, 0, 1, 1)
+    assert (report.commands, report.acknowledged) == (2, 2)
+
+
+def test_missed() -> None:
+    """Another rule than the planted one is no find."""
+    report = judged(seen_with(violation("bad", "drift")), result("bad"), result("good"))
+    assert not report.ok
+    assert report.missed == 1
+
+
+def test_false_halt() -> None:
+    """A halt of a healthy session, or of one that only drifts, is false even when it was released."""
+    for plan in (GOOD, DRIFTING):
+        halt, resume = command(plan.session_id, "halt", 1), command(plan.session_id, "resume", 2)
+        seen = seen_with(violation(plan.session_id, plan.kind), halt, resume, acked=(halt.command_id, resume.command_id))
+        report = judged(seen, result(plan.session_id), plans=(plan,))
+        assert report.false_halts == 1
+        assert not report.ok
+
+
+def test_not_recovered() -> None:
+    """No resume; a resume that nobody took; an agent that still thinks it is halted; an agent that says nothing."""
+    both = (HALT.command_id, RESUME.command_id)
+    cases = [
+        (seen_with(FOUND, HALT, acked=both), [result("bad", unreleased=("inc-bad-inversion",), state="halted")]),
+        (seen_with(FOUND, HALT, RESUME, acked=(HALT.command_id,)), [result("bad")]),
+        (seen_with(FOUND, HALT, RESUME, acked=both), [result("bad", state="halted")]),
+        (seen_with(FOUND, HALT, RESUME, acked=both), []),
+    ]
+    for seen, results in cases:
+        report = judged(seen, *results, plans=(BAD,))
+        assert (report.halted, report.recovered) == (1, 0)
+        assert not report.ok
+
+
+def test_percentiles_are_measured_values() -> None:
+    """Nearest rank; unknown without any."""
+    values = [float(value) for value in range(1, 101)]
+    assert percentile(values, 0.5) == 50.0
+    assert percentile(values, 0.99) == 99.0
+    assert percentile([7.0], 0.5) == 7.0
+    assert percentile([], 0.5) is None
