@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from leadline.processors import topics as declared
 from leadline.processors import worker
 from leadline.settings import Settings
 from tests.processors.running import RunningWorker, Topics, round_event, until
-from tests.processors.test_crashes import settled, under_way
+from tests.processors.test_crashes import found, oracle, settled, under_way
 from tests.support import brokers
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
@@ -92,6 +93,44 @@ def test_a_worker_that_dies_is_replaced_by_another(node: brokers.ApacheKafka, to
     finally:
         one.stop()
         two.stop()
+
+
+def test_a_worker_that_was_frozen_and_wakes_up(node: brokers.ApacheKafka, topics: Topics, tmp_path: Path) -> None:
+    """It lost its partitions in its sleep and may still write what it had begun: that must not undo anything."""
+    one = RunningWorker(node.bootstrap, tmp_path / "one", instance_id="", session_timeout_s=6)
+    two = RunningWorker(node.bootstrap, tmp_path / "two", instance_id="", session_timeout_s=6)
+    try:
+        one.ready()
+        two.ready()
+        done = len(topics.read("leadline.violations"))
+        Stream.send(topics, 1500)
+        topics.flush()
+        under_way(topics, done + 10)
+        one.process.send_signal(signal.SIGSTOP)
+        Stream.send(topics, 300)
+        topics.flush()
+        deadline = time.monotonic() + 60
+        while ids(topics) != oracle(topics)[:2] and time.monotonic() < deadline:
+            time.sleep(0.3)
+        assert ids(topics) == oracle(topics)[:2]
+        one.process.send_signal(signal.SIGCONT)
+        Stream.send(topics, 300)
+        topics.flush()
+        settled(topics, 90)
+        assert two.stop() == worker.OK, two.log
+        one.stop()
+        fresh = RunningWorker(node.bootstrap, tmp_path / "fresh", instance_id="").ready()
+        Stream.send(topics, 40)
+        topics.flush()
+        settled(topics, 60)
+        assert fresh.stop() == worker.OK, fresh.log
+    finally:
+        one.stop()
+        two.stop()
+
+
+def ids(topics: Topics) -> tuple[set[str], set[str]]:
+    return found(topics)[:2]
 
 
 def test_a_worker_that_joins_and_leaves(node: brokers.ApacheKafka, topics: Topics, tmp_path: Path) -> None:

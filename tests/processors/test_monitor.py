@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -164,6 +165,13 @@ def test_latency(topics: Topics) -> None:
             assert time.monotonic() < start + 10
         took.append(time.monotonic() - start)
     assert sorted(took)[2] < 0.7, took
+
+
+def test_a_signal_opens_no_debugger(topics: Topics, running: RunningWorker) -> None:
+    running.process.send_signal(signal.SIGUSR2)
+    topics.send("after-signal", round_event("after-signal", 1, raw_tokens=0))
+    topics.flush()
+    until("a violation", lambda: of_sessions(topics.read("leadline.violations"), "after-signal"))
 
 
 def test_ids_are_unique_when_nothing_fails(topics: Topics) -> None:
