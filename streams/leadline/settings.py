@@ -54,7 +54,9 @@ class Settings:
     max_request_bytes: int = 2 * 1024 * 1024
     """Largest request that is sent to the broker."""
     log_level: str = "INFO"
+    """DEBUG, INFO, WARNING or ERROR."""
     log_json: bool = False
+    """One JSON object a log line."""
     web_port: int = 0
     """Port of the stream engine's own web pages; 0 is off."""
     ready_file: str = ""

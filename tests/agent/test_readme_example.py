@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from leadline.agent import Client, MemoryTransport
 from leadline.contracts.codec import decode_event
 from leadline.contracts.events import Round, SessionEnd, SessionStart
 
-EXAMPLE = """
-from leadline.agent import connect
-
-client = connect("localhost:9092", fleet="research")
-archive = {}  # span id -> tokens; in your agent: whatever puts a span's text back
-with client.session("s-1", agent_id="a-1", token_budget=180_000, max_depth=3) as session:
-    session.ledger.add_raw("m1", tokens=900, salience=0.41)
-    session.ledger.add_raw("m2", tokens=700, salience=0.38)
-    if session.may_compact():
-        with session.compaction("budget"):  # measured before and after, and reported
-            session.ledger.summarize("S1", ["m1", "m2"], tokens=120, salience=0.66)
-            session.ledger.evict(["m1", "m2"], archived=True)
-            archive.update(m1=900, m2=700)
-    else:  # the monitor said halt: bring raw spans back, as its command asks
-        session.rehydrate(restore=archive.get)
-"""
+README = Path(__file__).parents[2] / "README.md"
+EXAMPLE = README.read_text().partition("```python\n")[2].partition("```")[0]
 
 
 def test_the_example_has_at_most_15_lines() -> None:
