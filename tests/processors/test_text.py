@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline.contracts.text import printable, redact, safe
-from leadline.processors.logs import Human, Json, with_fields
+from leadline.processors.logs import Calm, Human, Json, with_fields
 
 SECRETS = [
     ("password=hunter2", "hunter2"),
@@ -95,3 +95,22 @@ def test_tracebacks_are_redacted() -> None:
 
 def test_safe_is_both() -> None:
     assert safe("token=abc\n") == "token=***\\n"
+
+
+def test_a_client_that_repeats_itself_is_calmed() -> None:
+    """Once in ten seconds a sentence, with how often it was held back; our own sentences always come through."""
+    calm = Calm(every_s=10)
+
+    def told(name: str, at: float, text: str = "away %s") -> bool:
+        record = logging.LogRecord(name, logging.ERROR, "f", 1, text, (at,), None)
+        record.created = at
+        passed = calm.filter(record)
+        if passed and at == 10:
+            assert "repeated=99" in Human().format(record)
+        return passed
+
+    assert told("aiokafka", 0)
+    assert not any(told("aiokafka", number / 10) for number in range(1, 100))
+    assert told("aiokafka", 1, "another")
+    assert told("aiokafka", 10)
+    assert all(told("leadline.x", number / 10) for number in range(5))

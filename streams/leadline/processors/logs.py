@@ -12,7 +12,7 @@ import orjson
 from leadline.contracts.text import printable, redact, safe
 from leadline.contracts.times import format_ms
 
-__all__ = ["Human", "Json", "setup", "with_fields"]
+__all__ = ["Calm", "Human", "Json", "setup", "with_fields"]
 
 _FIELDS: Final = "leadline_fields"
 _MAX_MESSAGE: Final = 4000
@@ -68,10 +68,39 @@ class Json(logging.Formatter):
         return orjson.dumps(entry, default=str).decode()
 
 
+class Calm(logging.Filter):
+    """Lets each of the engine's sentences through once in ``every_s``: with a broker away its clients repeat theirs ten
+    times a second. What it held back is told with the next one. Never touches Leadline's own loggers."""
+
+    def __init__(self, every_s: float = 10.0) -> None:
+        super().__init__()
+        self._every_s = every_s
+        self._last: dict[tuple[str, str], float] = {}
+        self._held: dict[tuple[str, str], int] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name.startswith("leadline") or record.levelno >= logging.CRITICAL or record.levelno <= logging.DEBUG:
+            return True
+        sentence = record.name, str(record.msg)[:200]
+        last = self._last.get(sentence)
+        if last is not None and record.created - last < self._every_s:
+            self._held[sentence] = self._held.get(sentence, 0) + 1
+            return False
+        if len(self._last) > 1000:
+            self._last.clear()
+            self._held.clear()
+        self._last[sentence] = record.created
+        held = self._held.pop(sentence, 0)
+        if held:
+            record.__dict__.setdefault(_FIELDS, {"repeated": held})
+        return True
+
+
 def setup(level: str, as_json: bool, stream: TextIO | None = None) -> None:
     """Send everything to ``stream`` (standard error unless given). The engine's own loggers speak from WARNING on."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(Json() if as_json else Human())
+    handler.addFilter(Calm())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

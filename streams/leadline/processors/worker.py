@@ -46,6 +46,8 @@ _STUCK_S = 120.0
 def run(settings: Settings, policy: Policy = DEFAULT_POLICY, fold: Fold = real_fold, now: Callable[[], int] = wall_clock) -> int:
     """Run a worker until it is told to stop or fails; returns the exit code. Blocks; call it in the main thread."""
     setup(settings.log_level, settings.log_json)
+    if settings.ready_file:
+        Path(settings.ready_file).unlink(missing_ok=True)
     try:
         partitions = topics.ensure(settings)
     except Refused as error:
