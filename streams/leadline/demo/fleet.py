@@ -26,6 +26,7 @@ from leadline.contracts.orders import Command
 from leadline.contracts.trace import NO_TRACE, TraceContext
 from leadline.demo.agent import DemoAgent
 from leadline.demo.kinds import kind_named
+from leadline.settings import client_configs, load_settings
 
 __all__ = ["AgentPlan", "AgentResult", "FleetPlan", "Heard", "live", "main"]
 
@@ -152,7 +153,10 @@ def main(argv: Sequence[str]) -> int:
     plan = msgspec.json.decode(Path(argv[1]).read_bytes(), type=FleetPlan)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    client = connect(plan.bootstrap, fleet=plan.fleet)
+    # TLS and SASL come from the environment, as for every client of this project.
+    settings = client_configs(load_settings(bootstrap=plan.bootstrap)).confluent
+    extra = {name: value for name, value in settings.items() if name not in ("bootstrap.servers", "client.id")}
+    client = connect(plan.bootstrap, fleet=plan.fleet, config=extra)
     lives: list[tuple[DemoAgent, _Stopwatch]] = []
     with ThreadPoolExecutor(len(plan.agents)) as pool:
         for one in plan.agents:

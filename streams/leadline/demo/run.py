@@ -26,7 +26,10 @@ __all__ = ["LEAST_AGENTS", "Options", "plans", "run"]
 
 LEAST_AGENTS: Final = 24
 _PROCESSES: Final = 2
-_PACE_S: Final = (0.1, 0.3)
+_ROUNDS: Final = 100
+_PACE_S: Final = 0.2
+_MOST_ROUNDS_A_SECOND: Final = 150
+"""Of the whole fleet: a demo shares one small machine with its broker and its monitor."""
 _READY_S: Final = 60.0
 _CLOSING_S: Final = 30.0
 """How long the fleet may take after its time is over: orders underway are still obeyed and released."""
@@ -39,12 +42,23 @@ _ENDED_S: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``duration``: seconds of compacting. Without ``bootstrap`` an embedded broker is started."""
+    """``duration``: seconds of compacting; left out, enough for some hundred rounds of each agent. Without ``bootstrap`` an
+    embedded broker is started."""
 
     agents: int = LEAST_AGENTS
     seed: int = 1
-    duration: float = 20.0
+    duration: float | None = None
     bootstrap: str | None = None
+
+    @property
+    def pace(self) -> tuple[float, float]:
+        """Least and most seconds between two rounds of an agent: the larger the fleet, the slower each of it."""
+        mean = max(_PACE_S, self.agents / _MOST_ROUNDS_A_SECOND)
+        return 0.5 * mean, 1.5 * mean
+
+    @property
+    def seconds(self) -> float:
+        return _ROUNDS * sum(self.pace) / 2 if self.duration is None else self.duration
 
 
 def plans(options: Options) -> list[AgentPlan]:
@@ -61,7 +75,7 @@ def plans(options: Options) -> list[AgentPlan]:
 
 
 def run(options: Options, agents: list[AgentPlan], viewer: Viewer) -> Report:
-    """Run the demo to its end and judge it. Blocks for about ``duration`` and half a minute.
+    """Run the demo to its end and judge it. Blocks for ``seconds`` and some ten more.
 
     Raises :class:`leadline.errors.LeadlineError` with one sentence when a part cannot be started or dies. Whatever happens,
     ``KeyboardInterrupt`` too, nothing that was started is left running.
@@ -125,7 +139,7 @@ def _await_ready(worker: Child) -> None:
 def _fleet(options: Options, bootstrap: str, agents: list[AgentPlan]) -> Child:
     """One process of the fleet."""
     folder = Path(tempfile.mkdtemp(prefix="leadline-demo-"))
-    plan = FleetPlan(bootstrap, "demo", options.duration, _PACE_S, agents)
+    plan = FleetPlan(bootstrap, "demo", options.seconds, options.pace, agents)
     (folder / _PLAN).write_bytes(msgspec.json.encode(plan))
     return Child("leadline.demo.fleet", (str(folder / _PLAN), str(folder / _RESULT)), folder, grace=4.0)
 
@@ -140,7 +154,7 @@ def _stop(fleets: list[Child], worker: Child) -> None:
 def _watch(options: Options, worker: Child, fleets: list[Child], observer: Observer, viewer: Viewer) -> list[AgentResult]:
     """Wait for the fleet's end and collect what the agents say of themselves."""
     began = time.monotonic()
-    deadline = began + options.duration + _CLOSING_S
+    deadline = began + options.seconds + _CLOSING_S
     noted = 0
     while any(child.exit_code is None for child in fleets):
         if worker.exit_code is not None:
@@ -148,7 +162,7 @@ def _watch(options: Options, worker: Child, fleets: list[Child], observer: Obser
         if observer.error is not None:
             raise BrokerError(f"the topics cannot be read any more: {observer.error}") from observer.error
         if time.monotonic() > deadline:
-            raise BrokerError(f"the fleet did not end within {options.duration + _CLOSING_S:g} s: {fleets[0].tail()}")
+            raise BrokerError(f"the fleet did not end within {options.seconds + _CLOSING_S:g} s: {fleets[0].tail()}")
         passed = int(time.monotonic() - began)
         if passed >= noted + 5:
             noted = passed
