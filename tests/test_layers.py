@@ -40,7 +40,7 @@ HARMLESS = {
     "types",
     "typing",
 }
-"""Of these only ``pathlib`` and ``sys`` could reach outside: run as a script, ``contracts.schemas`` writes its files with them."""
+"""Only ``pathlib`` and ``sys`` could reach outside: run as a script, ``contracts.schemas`` writes its files with them."""
 CLOCKS_AND_SURROUNDINGS = {"now", "utcnow", "today", "environ", "getenv", "urandom", "perf_counter", "monotonic"}
 
 

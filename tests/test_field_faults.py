@@ -1,0 +1,213 @@
+"""Faults that people met in the field, and the tests that keep them out: the core's part.
+
+``A``: agents that compact their context; ``B``: stream processors. Each is handled as a kind, not as the one number it was met with.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+
+class Fault(NamedTuple):
+    """What was met, and the tests by file and name."""
+
+    met: str
+    tests: tuple[str, ...]
+
+
+FAULTS = {
+    "A10": Fault(
+        "a compaction is reported done, then failed",
+        (
+            "detection/test_rounds.py::test_a_failure_supersedes_the_success_it_corrects",
+            "detection/test_rounds.py::test_a_round_taken_back_gives_the_pin_count_back",
+            "commands/test_incidents.py::test_a_success_that_was_a_failure_does_not_resolve_what_follows",
+        ),
+    ),
+    "A13": Fault(
+        "the input is 1.9 times the limit and the call fails",
+        (
+            "commands/test_incidents.py::test_a_failed_round_leaves_the_session_as_it_was",
+            "detection/test_rules.py::test_unread_spans_and_overshoot_are_counted_exactly",
+        ),
+    ),
+    "A18": Fault(
+        "the summarizer's window is smaller than its input",
+        ("detection/test_rules.py::test_unread_spans_and_overshoot_are_counted_exactly",),
+    ),
+    "A19": Fault(
+        "sent and evaluated tokens differ, status ok",
+        ("detection/test_rules.py::test_unread_spans_and_overshoot_are_counted_exactly",),
+    ),
+    "A20": Fault(
+        "426 spans never reached the prompt", ("detection/test_rules.py::test_unread_spans_and_overshoot_are_counted_exactly",)
+    ),
+    "A26": Fault(
+        "empty lists after nine constraints, six times",
+        (
+            "detection/test_facts.py::test_empty_lists_are_loss_of_all_nine",
+            "commands/test_incidents.py::test_six_empty_lists_are_one_alarm",
+        ),
+    ),
+    "A31": Fault(
+        "an open call is compacted away, its answer comes later",
+        ("detection/test_facts.py::test_an_open_call_is_a_fact_like_another",),
+    ),
+    "A33": Fault(
+        "two constraints lost while nine task facts survive",
+        ("detection/test_facts.py::test_constraints_are_lost_although_most_facts_survive",),
+    ),
+    "A34": Fault(
+        "constraints decline while the depth stands still",
+        ("detection/test_facts.py::test_constraints_decline_while_the_depth_is_pinned",),
+    ),
+    "A35": Fault("facts are not reported at all", ("detection/test_facts.py::test_absent_lists_are_no_loss_but_marked",)),
+    "A38": Fault(
+        "summaries wrapped as raw text", ("commands/test_incidents.py::test_wrapped_summaries_are_no_raw_text_to_the_floor",)
+    ),
+    "A39": Fault(
+        "summaries grow over constant raw text",
+        ("commands/test_incidents.py::test_a_growing_summary_share_is_one_inversion_with_its_growth_shown",),
+    ),
+    "A41": Fault(
+        "the same input compacted again and again",
+        ("detection/test_facts.py::test_identical_input_three_times_is_judged_three_times",),
+    ),
+    "A46": Fault(
+        "no tokens at all, or fewer than none",
+        (
+            "detection/test_rounds.py::test_a_round_without_any_tokens_is_unknown",
+            "detection/test_rules.py::test_no_tokens_at_all_is_unknown_and_never_a_violation",
+            "contracts/test_codec.py::test_what_is_wrong_is_refused_with_its_named_reason",
+        ),
+    ),
+    "A60": Fault(
+        "two agents share a session id", ("commands/test_fold.py::test_two_agents_that_share_a_session_id_are_two_states",)
+    ),
+    "A69": Fault(
+        "acknowledged, yet nothing was restored",
+        (
+            "commands/test_incidents.py::test_an_acknowledgement_proves_receipt_never_effect",
+            "scenarios/test_closed_loop.py::test_an_agent_that_says_yes_and_does_nothing_is_stopped",
+        ),
+    ),
+    "A72": Fault(
+        "the halt comes in the middle of a compaction, the answer late or never",
+        (
+            "commands/test_incidents.py::test_a_command_stays_pending_until_it_is_acknowledged_or_expires_and_is_not_sent_for_ever",
+            "scenarios/test_closed_loop.py::test_an_agent_that_never_answers_is_stopped_after_three_minutes",
+        ),
+    ),
+    "B01": Fault("one bad record in a batch of 103", ("commands/test_fold.py::test_102_good_ones_and_a_string_for_a_count",)),
+    "B04": Fault("a newer writer's fields", ("commands/test_fold.py::test_what_is_new_is_read_and_counted",)),
+    "B05": Fault(
+        "a key that is no text",
+        ("commands/test_fold.py::test_a_key_that_is_not_the_session_id_is_refused_and_its_neighbours_are_not",),
+    ),
+    "B07": Fault("a tombstone", ("commands/test_fold.py::test_a_tombstone_is_ignored_and_counted",)),
+    "B09": Fault("JSON that is no object", ("commands/test_fold.py::test_one_bad_record_never_stops_its_neighbours",)),
+    "B10": Fault(
+        "10,000 brackets",
+        (
+            "commands/test_fold.py::test_one_bad_record_never_stops_its_neighbours",
+            "contracts/test_codec.py::test_garbage_costs_no_more_than_its_size",
+        ),
+    ),
+    "B12": Fault("NaN and Infinity", ("commands/test_fold.py::test_numbers_that_are_none_leave_the_session_working",)),
+    "B13": Fault("1e999", ("commands/test_fold.py::test_numbers_that_are_none_leave_the_session_working",)),
+    "B15": Fault("21 digits", ("commands/test_fold.py::test_numbers_that_are_none_leave_the_session_working",)),
+    "B16": Fault(
+        "booleans, texts and 12.0 for counts", ("contracts/test_codec.py::test_what_is_wrong_is_refused_with_its_named_reason",)
+    ),
+    "B17": Fault(
+        "a ratio of exactly 0.0",
+        ("commands/test_incidents.py::test_a_ratio_of_exactly_zero_keeps_the_alarm_and_no_tokens_never_ends_it",),
+    ),
+    "B18": Fault("0 of 0 tokens", ("commands/test_incidents.py::test_no_tokens_alone_is_unknown_without_an_alarm",)),
+    "B20": Fault("a clock two days ahead", ("commands/test_fold.py::test_a_time_far_ahead_is_refused_alone",)),
+    "B22": Fault(
+        "no broker time, seconds for milliseconds, no zone",
+        (
+            "commands/test_fold.py::test_a_broker_time_that_is_none_gives_way_to_the_receive_time",
+            "commands/test_fold.py::test_a_wrong_unit_or_a_missing_zone_is_flagged_and_stops_nothing",
+        ),
+    ),
+    "B23": Fault(
+        "a restart in the middle of a session",
+        ("commands/test_properties.py::test_however_a_log_is_cut_into_batches_the_outputs_and_states_are_the_same",),
+    ),
+    "B24": Fault(
+        "killed halfway",
+        (
+            "commands/test_properties.py::test_replaying_what_was_applied_sends_nothing_new",
+            "commands/test_properties.py::test_killed_before_the_state_was_written_the_set_of_ids_is_the_same",
+        ),
+    ),
+    "B31": Fault("sessions that never go away", ("commands/test_fold.py::test_100_sessions_that_ended_leave_nothing_behind",)),
+    "B32": Fault(
+        "a deadline that passes while the monitor is away",
+        ("commands/test_incidents.py::test_a_monitor_that_was_away_finds_the_deadline_passed",),
+    ),
+    "B36": Fault(
+        "offsets applied before the crash come again",
+        ("commands/test_fold.py::test_what_was_applied_before_is_dropped_by_its_offset_yet_written_again",),
+    ),
+    "B38": Fault(
+        "killed between the state and the command",
+        ("commands/test_fold.py::test_a_crash_before_the_state_was_written_makes_the_same_ids_again",),
+    ),
+    "B53": Fault(
+        "trace contexts that are none",
+        (
+            "commands/test_fold.py::test_a_bad_trace_context_never_costs_the_event",
+            "contracts/test_trace.py::test_an_invalid_context_is_ignored_and_told",
+        ),
+    ),
+    "B54": Fault("a trace context of zeros", ("contracts/test_trace.py::test_an_invalid_context_is_ignored_and_told",)),
+    "B55": Fault(
+        "200,000 headers without a value", ("contracts/test_trace.py::test_many_headers_without_a_value_are_quickly_ignored",)
+    ),
+    "B62": Fault(
+        "a value that hovers around the threshold", ("commands/test_incidents.py::test_a_value_that_hovers_does_not_flap",)
+    ),
+    "B65": Fault("silence after an alarm", ("commands/test_incidents.py::test_silence_never_resolves",)),
+    "B66": Fault(
+        "the same events after a restart",
+        ("commands/test_incidents.py::test_replaying_everything_after_a_restart_sends_nothing",),
+    ),
+    "B67": Fault(
+        "the threshold is crossed while the monitor is down",
+        ("commands/test_incidents.py::test_a_monitor_that_was_down_while_the_threshold_was_crossed_sends_the_alarm",),
+    ),
+    "B69": Fault(
+        "markup and terminal codes in names", ("detection/test_facts.py::test_what_is_named_is_bounded_masked_and_on_one_line",)
+    ),
+    "B70": Fault(
+        "secrets in names and in what is refused",
+        (
+            "detection/test_facts.py::test_what_is_named_is_bounded_masked_and_on_one_line",
+            "contracts/test_codec.py::test_a_quoted_text_in_the_refusal_is_bounded_masked_and_on_one_line",
+        ),
+    ),
+}
+
+
+@cache
+def tests_in(file: str) -> frozenset[str]:
+    tree = ast.parse((TESTS / file).read_text(encoding="utf-8"))
+    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_tests_that_keep_it_out_exist(fault: str) -> None:
+    assert FAULTS[fault].tests
+    for name in FAULTS[fault].tests:
+        file, _, test = name.partition("::")
+        assert test in tests_in(file), name
