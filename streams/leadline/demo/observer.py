@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -19,6 +19,8 @@ from leadline.errors import BrokerError, Malformed
 from leadline.settings import Settings, client_configs
 
 __all__ = ["Observed", "Observer", "Viewer"]
+
+_LEADER_S: Final = 20.0
 
 
 class Viewer(Protocol):
@@ -100,8 +102,16 @@ class Observer:
         self._thread.join(5.0)
 
     def _end(self, topic: str, number: int) -> TopicPartition:
-        _, high = self._client.get_watermark_offsets(TopicPartition(topic, number), timeout=10.0)
-        return TopicPartition(topic, number, high)
+        """Where the partition ends. One that was just created may have no leader for a moment."""
+        deadline = time.monotonic() + _LEADER_S
+        while True:
+            try:
+                _, high = self._client.get_watermark_offsets(TopicPartition(topic, number), timeout=10.0)
+                return TopicPartition(topic, number, high)
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
     def _run(self) -> None:
         try:
