@@ -1,6 +1,6 @@
 """Faults that people met in the field, and the tests that keep them out: the core's part.
 
-``A``: agents that compact their context; ``B``: stream processors. Each is handled as a kind, not as the one number it was met with.
+``A``: agents that compact their context; ``B``: stream processors. Each is handled as a kind, not as the one number it came with.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ FAULTS = {
 
 
 @cache
-def tests_in(file: str) -> frozenset[str]:
+def names_in(file: str) -> frozenset[str]:
     tree = ast.parse((TESTS / file).read_text(encoding="utf-8"))
     return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
 
@@ -210,4 +210,4 @@ def test_the_tests_that_keep_it_out_exist(fault: str) -> None:
     assert FAULTS[fault].tests
     for name in FAULTS[fault].tests:
         file, _, test = name.partition("::")
-        assert test in tests_in(file), name
+        assert test in names_in(file), name
