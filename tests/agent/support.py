@@ -7,13 +7,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient, NewTopic
+
 from leadline.agent import Session
 from leadline.contracts.events import Ack, AgentEvent, Round
 from leadline.contracts.orders import Command, CommandKind, Parameters
 from leadline.contracts.times import format_ms
 from leadline.contracts.trace import NO_TRACE, TraceContext
 
-__all__ = ["START", "Clock", "Sink", "command", "eventually", "round_event", "session"]
+__all__ = ["START", "Clock", "Sink", "command", "create_topics", "eventually", "round_event", "session"]
 
 START = 1_790_000_000_000
 
@@ -95,6 +98,14 @@ def command(
         parameters=Parameters(**parameters),
         traceparent=traceparent,
     )
+
+
+def create_topics(bootstrap: str, partitions: int, *topics: str) -> None:
+    """Make sure that the topics are there; those with fixed names may have been made by others."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(name, partitions, 1) for name in topics]).values():
+        error = future.exception(10)
+        assert error is None or error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS, error
 
 
 def round_event(session_id: str = "s-1", number: int = 1, **fields: Any) -> Round:

@@ -68,7 +68,7 @@ def test_200000_emits_without_a_broker_neither_block_nor_raise() -> None:
         else:
             emitter.emit(event)
     emitter.emit(round_event(number=200_000))
-    assert slowest < 0.5, "an emit blocked"
+    assert slowest < 2.0, "an emit blocked"
     assert emitter.counters().queued <= 1_000
     transport.up = True
     assert emitter.flush(10) == 0
@@ -89,10 +89,10 @@ def test_emitting_to_a_closed_port_is_quiet_and_closing_is_bounded() -> None:
     began = time.perf_counter()
     for n in range(3_000):
         assert emitter.emit(round_event(number=n))
-    assert time.perf_counter() - began < 2.0
+    assert time.perf_counter() - began < 5.0
     began = time.perf_counter()
     assert emitter.close(timeout=0.2) == 3_000
-    assert time.perf_counter() - began < 4.0
+    assert time.perf_counter() - began < 6.0
     eventually(lambda: sum(emitter.counters().dropped.values()) == 3_000, "all are counted as dropped")
     assert not emitter.emit(round_event())
     assert emitter.counters().dropped[DropReason.CLOSED] >= 1

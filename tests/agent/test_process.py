@@ -11,7 +11,9 @@ import pytest
 
 from leadline.agent import trace
 from leadline.agent.trace import active_trace
+from leadline.contracts.topics import EVENTS
 from leadline.contracts.trace import NO_TRACE
+from tests.agent.support import create_topics
 from tests.support.brokers import Broker
 from tests.support.ports import free_ports
 
@@ -55,6 +57,7 @@ FORK = """
 @pytest.mark.broker
 def test_a_forked_child_delivers_with_a_client_of_its_own(broker: Broker) -> None:
     """Field case: made and used in the parent, forked, used in the child: delivered there, once, and both processes end."""
+    create_topics(broker.bootstrap, 4, EVENTS.name)
     assert run(FORK, broker.bootstrap, "10") == "child 0 1 1\nparent 1 0\n"
 
 

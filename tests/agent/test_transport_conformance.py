@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from confluent_kafka import KafkaError
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from leadline.agent import MemoryTransport, State
 from leadline.agent.client import Client
@@ -17,7 +15,7 @@ from leadline.agent.session import wall_clock
 from leadline.agent.transport import Consumer, Delivery, Producer, Received, Transport
 from leadline.contracts.codec import encode
 from leadline.contracts.topics import COMMANDS, EVENTS
-from tests.agent.support import command, eventually
+from tests.agent.support import command, create_topics, eventually
 from tests.support.brokers import Broker
 
 PARTITIONS = 4
@@ -41,14 +39,6 @@ class Wire:
 
         eventually(delivered, "delivery reports", timeout=15)
         return reports
-
-
-def create(bootstrap: str, *topics: str) -> None:
-    """Make sure that the topics are there; the two with fixed names may have been made by others."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in topics]).values():
-        error = future.exception(10)
-        assert error is None or error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS, error
 
 
 @pytest.fixture
@@ -170,7 +160,7 @@ class TestOnBroker(Conformance):
     @pytest.fixture
     def wire(self, broker: Broker) -> Wire:
         topic = f"agent.{uuid.uuid4().hex}"
-        create(broker.bootstrap, topic, EVENTS.name, COMMANDS.name)
+        create_topics(broker.bootstrap, PARTITIONS, topic, EVENTS.name, COMMANDS.name)
         return Wire(KafkaTransport(broker.bootstrap), topic)
 
 
