@@ -10,7 +10,8 @@ from typing import Any, Self, Unpack
 
 from leadline.agent.emitter import Emitted, Emitter
 from leadline.agent.listener import CommandListener, Heard
-from leadline.agent.session import Options, Session
+from leadline.agent.options import Options
+from leadline.agent.session import Session
 from leadline.agent.transport import Transport
 
 __all__ = ["Client", "connect"]
@@ -43,7 +44,7 @@ class Client:
     def session(
         self, session_id: str, *, agent_id: str, token_budget: int, max_depth: int, **options: Unpack[Options]
     ) -> Session:
-        """A session, to be entered with ``with``. Options: :class:`leadline.agent.session.Options`."""
+        """A session, to be entered with ``with``. Options: :class:`leadline.agent.options.Options`."""
         options.setdefault("fleet", self._fleet)
         return Session(
             self.emitter,

@@ -7,18 +7,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Final, Literal, Protocol, Self, TypedDict, Unpack
+from typing import Final, Protocol, Self, Unpack
 
 from leadline.agent import guard as local
 from leadline.agent.control import Answer, State
 from leadline.agent.facts import Fact, assess
 from leadline.agent.inbox import Inbox
 from leadline.agent.ledger import Ledger
+from leadline.agent.options import Options
 from leadline.agent.rehydrate import Bounds, Rehydration, Restore, rehydrate
 from leadline.agent.report import CallCounts, Identity, Reporter, Sink
 from leadline.agent.signals import Signals
 from leadline.contracts import limits
-from leadline.contracts.events import FactState, Policy, RoundOutcome, Scorer
+from leadline.contracts.events import FactState, Policy, RoundOutcome
 from leadline.contracts.orders import Command
 from leadline.contracts.session_state import FactRecord
 from leadline.detection import facts as following
@@ -27,9 +28,7 @@ from leadline.detection.rules.depth_pin import at_limit
 from leadline.detection.signals import span_floor
 from leadline.errors import Halted, Refused, SessionHalted
 
-__all__ = ["GuardMode", "Listener", "Options", "Session", "wall_clock"]
-
-GuardMode = Literal["off", "report", "raise"]
+__all__ = ["Listener", "Session", "wall_clock"]
 
 _EPOCH_ZERO_MS: Final = 1_577_836_800_000
 """2020-01-01: an epoch that nobody gave counts seconds since then, so a restarted session's is higher than the last one's."""
@@ -41,32 +40,6 @@ class Listener(Protocol):
     def register(self, recipient: Session) -> None: ...
 
     def unregister(self, recipient: Session) -> None: ...
-
-
-class Options(TypedDict, total=False):
-    """What a session can be told beyond who it is.
-
-    ``session_start_spans``: the baseline of the provenance floor; left out, the number of spans before the first round.
-    ``fixed_tokens``: system prompt and tool schemas. ``scorer``, ``eviction``, ``decay``: how the agent compacts, where it
-    can say so. ``epoch``: counts restarts from scratch; left out, it is taken from the clock. ``first_round``: where counting
-    goes on in an epoch that is taken up again. ``guard``: what the local guard does when a rule fires after a pass: nothing,
-    note it in ``warnings`` (the default), or raise it once the round was sent. ``policy``: its thresholds. ``on_command``:
-    called for each new command; when it raises, the command is refused with the error as the reason. ``clock``: ms since 1970.
-    """
-
-    fleet: str
-    facts: Iterable[Fact]
-    session_start_spans: int
-    fixed_tokens: int
-    scorer: Scorer
-    eviction: Literal["continuous", "overflow"]
-    decay: float
-    epoch: int
-    first_round: int
-    guard: GuardMode
-    policy: FleetPolicy
-    on_command: Callable[[Command], None]
-    clock: Callable[[], int]
 
 
 def wall_clock() -> int:
@@ -81,7 +54,7 @@ class Session:
     :meth:`may_compact`, :meth:`poll`, :meth:`compacted` and :meth:`rehydrate` look for new ones.
 
     ``token_budget``: for raw, summary and fixed tokens together; ``max_depth``: the agent's own limit of summary depth;
-    the rest is in :class:`Options`. Raises :class:`leadline.errors.Refused` for ids that no record can carry.
+    the rest is in :class:`~leadline.agent.options.Options`. Raises :class:`leadline.errors.Refused` for ids that no record can carry.
     """
 
     def __init__(
