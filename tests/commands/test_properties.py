@@ -301,9 +301,11 @@ def test_each_incident_has_one_violation_and_each_session_counts_its_commands(er
         return  # A session that begins anew under the same epoch has the same ids again.
     assert len({item.incident_id for item in violations}) == len({item.violation_id for item in violations}) == len(violations)
     assert len({item.command_id for item in commands}) == len(commands)
+    assert all(item.violation_id == ids.violation_id(item.incident_id) for item in violations)
     last: dict[str, int] = {}
     for command in commands:
         key = state_key(command.session_id, command.agent_id)
+        assert command.command_id == ids.command_id(command.incident_id, command.kind, command.attempt)
         assert command.seq == last.get(key, 0) + 1
         last[key] = command.seq
         assert command.incident_id in {item.incident_id for item in violations}
