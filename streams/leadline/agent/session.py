@@ -54,7 +54,8 @@ class Session:
     :meth:`may_compact`, :meth:`poll`, :meth:`compacted` and :meth:`rehydrate` look for new ones.
 
     ``token_budget``: for raw, summary and fixed tokens together; ``max_depth``: the agent's own limit of summary depth;
-    the rest is in :class:`~leadline.agent.options.Options`. Raises :class:`leadline.errors.Refused` for ids that no record can carry.
+    the rest is in :class:`~leadline.agent.options.Options`. Raises :class:`leadline.errors.Refused` for ids that no record can
+    carry.
     """
 
     def __init__(
