@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -120,6 +121,14 @@ class Conformance:
         found = read(consumer, 2 - at)
         assert values(found)[-1] == "new"
         assert consumer.start_offset((report.partition + 1) % PARTITIONS, now) == 0
+
+    def test_a_record_is_handed_over_when_it_comes(self, wire: Wire, producer: Producer, consumer: Consumer) -> None:
+        """Asked to wait 30 seconds at most, it does not: a command is not to lie about because no other follows it."""
+        [report] = wire.send(producer, "k", "only")
+        consumer.assign({report.partition: report.offset})
+        began = time.monotonic()
+        assert values(consumer.poll(30.0)) == ["only"]
+        assert time.monotonic() - began < 10
 
     def test_closing_reports_what_was_not_sent(self, wire: Wire) -> None:
         """A client that is closed at once: every record has exactly one report, delivered or not."""

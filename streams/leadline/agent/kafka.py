@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import confluent_kafka as ck
 
@@ -12,9 +12,10 @@ from leadline.agent.transport import Delivery, Headers, OnDelivery, Received
 from leadline.contracts import limits
 from leadline.errors import Refused, Retryable
 
-__all__ = ["KafkaTransport"]
+__all__ = ["KafkaTransport", "take"]
 
 _LOOKUP_SECONDS = 5.0
+_BATCH: Final = 100
 
 _COMMON: dict[str, Any] = {
     "client.id": "leadline-agent",
@@ -128,13 +129,22 @@ class _KafkaConsumer:
 
     def poll(self, timeout: float) -> list[Received]:
         try:
-            messages = self._client.consume(100, timeout)
+            messages = take(self._client, _BATCH, timeout)
         except ck.KafkaException as error:
             raise Retryable(str(error)) from None
         return [_received(message) for message in messages if message.error() is None]
 
     def close(self) -> None:
         self._client.close()
+
+
+def take(client: ck.Consumer, most: int, timeout: float) -> list[ck.Message]:
+    """The first message as soon as it is there, after ``timeout`` seconds at the latest, and what has come with it.
+
+    ``consume`` alone would wait the whole time for ``most`` messages.
+    """
+    first = client.poll(timeout)
+    return [] if first is None else [first, *client.consume(most - 1, 0)]
 
 
 def _received(message: ck.Message) -> Received:

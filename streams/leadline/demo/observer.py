@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from leadline.agent.kafka import take
 from leadline.contracts.codec import decode_command, decode_event, decode_violation
 from leadline.contracts.events import Ack, Round
 from leadline.contracts.orders import Command, Violation
@@ -116,7 +117,7 @@ class Observer:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                for message in self._client.consume(500, 0.1):
+                for message in take(self._client, 500, 0.1):
                     if message.error() is None:
                         self._read[message.topic()](message.value())
         except Exception as error:
