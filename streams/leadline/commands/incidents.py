@@ -19,7 +19,7 @@ from leadline.contracts.events import Ack, Round
 from leadline.contracts.orders import Cause, Command, CommandKind, Parameters, Tick, Violation
 from leadline.contracts.session_state import CommandState, Incident, SessionState, Stage
 from leadline.detection.bounded import named
-from leadline.detection.observe import Finding, Observation
+from leadline.detection.observe import SILENCE, Finding, Observation
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rules import UNHEEDED
 from leadline.detection.rules.base import Exit
@@ -50,6 +50,8 @@ def next_deadline(state: SessionState, policy: FleetPolicy) -> int:
     if state.ended_at is not None:
         return state.ended_at + policy.ended_linger_ms
     due = state.last_seen + policy.idle_ms
+    if policy.mode("unobserved") != "off" and not any(incident.subject == SILENCE for incident in state.incidents):
+        due = min(due, state.last_seen + policy.silence_ms)
     for incident in state.incidents:
         command = incident.command
         if command is not None and command.stage in _WATCHED:
@@ -121,7 +123,7 @@ class _Settlement:
         if len(self.state.incidents) >= limits.MAX_OPEN_INCIDENTS:
             self.state.counts = replace(self.state.counts, overflow=self.state.counts.overflow + 1)
             return
-        opened_by = f"r{event.round}" if isinstance(event, Round) else _event_name(event, self.cause)
+        opened_by = _opened_by(event, self.state, self.cause)
         incident = issue.opened(self.state, finding, opened_by, self.policy, self.now, self.cause)
         self.outputs.append(issue.violation(self.state, incident, finding, self.now))
         if incident.mode == "enforce" and finding.action != "none":
@@ -155,7 +157,10 @@ class _Settlement:
                 command = replace(command, parameters=replace(command.parameters, facts=list(facts)))
             incident = replace(incident, command=command)
         self._put(incident)
-        if command is None or command.kind != "retry-level":
+        if command is None and incident.mode == "enforce" and finding.action != "none":
+            # What was only told at first has gone past the count at which something is done.
+            self._put(self._command(incident, finding.action, 1, finding.parameters, finding.message))
+        elif command is None or command.kind != "retry-level":
             self._effect(incident, finding)
         elif finding.on_repeat is not None:
             if command.stage is Stage.ACCEPTED or command.repeats >= _REPEATS_WITHOUT_ACK:
@@ -267,6 +272,10 @@ _WHY = {
 }
 
 
-def _event_name(event: Event, cause: Cause) -> str:
-    event_id = "" if isinstance(event, Tick) else event.event_id
-    return event_id or f"{cause.partition}/{cause.offset}"
+def _opened_by(event: Event, state: SessionState, cause: Cause) -> str:
+    """What names the opening on every replay: the round, the event's id, or the last event before the silence."""
+    if isinstance(event, Round):
+        return f"r{event.round}"
+    if isinstance(event, Tick):
+        return f"after {state.last_seen}"
+    return event.event_id or f"{cause.partition}/{cause.offset}"

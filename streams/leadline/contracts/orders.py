@@ -100,7 +100,8 @@ class Parameters(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
 
     ``halt``: stop compacting; expand ``plan`` in order (lowest depth first, then highest fan-out; without a plan the agent
     orders its own summaries that way) until ``target_raw_ratio`` and ``target_spans`` hold, restoring at most
-    ``max_restore_tokens`` so that the result fits the budget. ``cap-depth``: summaries no deeper than ``max_depth``.
+    ``max_restore_tokens`` so that the result fits the budget; with ``drop_ungrounded`` drop each summary of the plan whose
+    leaves can't be restored. ``cap-depth``: summaries no deeper than ``max_depth``.
     ``retry-level``: summarize ``level`` again, keeping ``facts``. ``resume``: ``releases`` names the command that ends.
     """
 
@@ -108,6 +109,7 @@ class Parameters(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     target_spans: int | None = None
     max_restore_tokens: int | None = None
     plan: list[Target] | None = None
+    drop_ungrounded: bool | None = None
     max_depth: int | None = None
     level: int | None = None
     facts: list[str] | None = None

@@ -175,12 +175,16 @@ class SessionState(Struct, omit_defaults=True, tag_field="schema", tag="leadline
     """Bit i is set when round ``last_round - i`` was seen."""
     pinned_rounds: int = 0
     """Consecutive rounds at the depth limit."""
+    stalled_rounds: int = 0
+    """Consecutive passes that got nowhere."""
     depth_cap: int | None = None
     """The cap that the monitor commanded."""
     window: tuple[Measurement, ...] = ()
     facts: dict[str, FactRecord] = {}
     facts_reported: bool | None = None
     """False once a checkpoint came without fact statuses and none ever with: constraints are not reported."""
+    output_sizes: dict[int, tuple[int, int]] = {}
+    """By level: the size of the last output, and how many outputs in a row had it."""
     recent_events: tuple[str, ...] = ()
     incidents: tuple[Incident, ...] = ()
     next_seq: int = 1

@@ -17,8 +17,12 @@ CONDITIONS: Final = (
     "forgetting",
     "truncating",
     "pinned",
-    "drift",
+    "stalled",
     "unheeded",
+    "drift",
+    "eroding",
+    "masked",
+    "unobserved",
     "unknown",
     "healthy",
 )
@@ -31,6 +35,12 @@ _BY_RULE: Final = {
     "depth-pin": "pinned",
     "drift": "drift",
     "unheeded": "unheeded",
+    "ungrounded-summary": "ungrounded",
+    "silent-drop": "truncating",
+    "no-progress": "stalled",
+    "erosion": "eroding",
+    "masked": "masked",
+    "unobserved": "unobserved",
 }
 
 

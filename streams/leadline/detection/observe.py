@@ -7,7 +7,7 @@ in :mod:`leadline.commands`.
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -20,13 +20,22 @@ from leadline.detection import bounded
 from leadline.detection import facts as following
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rounds import Arrival, arrive, measurement_of, remember
-from leadline.detection.rules import CHECKPOINT_RULES, ROUND_RULES
-from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, RoundView, Rule
+from leadline.detection.rules import CHECKPOINT_RULES, PRESENCE_RULES, ROUND_RULES
+from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, PresenceView, RoundView, Rule
 from leadline.detection.rules.depth_pin import at_limit
+from leadline.detection.rules.no_progress import stalled
+from leadline.detection.rules.unobserved import contradiction
 
-__all__ = ["Finding", "Observation", "observe"]
+__all__ = ["SILENCE", "Finding", "Observation", "observe"]
 
-V = TypeVar("V", RoundView, CheckpointView)
+V = TypeVar("V", RoundView, CheckpointView, PresenceView)
+
+
+SILENCE: Final = "silence"
+"""Subject of the `unobserved` incident that silence opens."""
+
+_MAX_LEVELS: Final = 16
+"""Levels whose output sizes are followed."""
 
 
 class Finding(NamedTuple):
@@ -68,7 +77,7 @@ def observe(state: SessionState, event: Event, now: int, policy: FleetPolicy) ->
     """Apply ``event``, received at ``now`` (ms since 1970), to ``state``, which is not changed."""
     state = state.working_copy()
     if isinstance(event, Tick):
-        return Observation(state)
+        return _tick(state, now, policy)
     restarted = False
     if event.epoch is not None and event.epoch != state.epoch:
         if event.epoch < state.epoch:
@@ -81,15 +90,30 @@ def observe(state: SessionState, event: Event, now: int, policy: FleetPolicy) ->
     if state.ended_at is not None and not isinstance(event, Ack):
         state.counts = replace(state.counts, after_end=state.counts.after_end + 1)
         return Observation(state, restarted=restarted)
+    findings: list[Finding] = []
+    if any(incident.subject == SILENCE for incident in state.incidents):
+        _ask_presence(PresenceView(policy, "silence", state.counts.gaps), state, findings, [])
     if isinstance(event, Round):
-        return _round(state, event, policy)._replace(restarted=restarted)
-    if isinstance(event, Checkpoint):
-        return _checkpoint(state, event, policy)._replace(restarted=restarted)
-    if isinstance(event, SessionStart):
-        _start(state, event)
-    elif isinstance(event, SessionEnd):
-        state.ended_at = now
-    return Observation(state, restarted=restarted)
+        observation = _round(state, event, policy)
+    elif isinstance(event, Checkpoint):
+        observation = _checkpoint(state, event, policy)
+    else:
+        if isinstance(event, SessionStart):
+            _start(state, event)
+        elif isinstance(event, SessionEnd):
+            state.ended_at = now
+        observation = Observation(state)
+    return observation._replace(findings=(*findings, *observation.findings), restarted=restarted)
+
+
+def _tick(state: SessionState, now: int, policy: FleetPolicy) -> Observation:
+    """Time has passed: is the session silent past its deadline?"""
+    silent = now - state.last_seen
+    findings: list[Finding] = []
+    reasons: list[tuple[str, Decision]] = []
+    if state.ended_at is None and silent >= policy.silence_ms:
+        _ask_presence(PresenceView(policy, "silence", state.counts.gaps, silent_ms=silent), state, findings, reasons)
+    return Observation(state, tuple(findings), tuple(reasons))
 
 
 def _restart(state: SessionState, epoch: int) -> bool:
@@ -101,6 +125,8 @@ def _restart(state: SessionState, epoch: int) -> bool:
     state.last_round = None
     state.seen_mask = 0
     state.pinned_rounds = 0
+    state.stalled_rounds = 0
+    state.output_sizes = {}
     state.depth_cap = None
     state.baseline_spans = None
     state.window = ()
@@ -130,24 +156,44 @@ def _start(state: SessionState, event: SessionStart) -> None:
 
 
 def _round(state: SessionState, event: Round, policy: FleetPolicy) -> Observation:
+    gaps = state.counts.gaps
     arrival = arrive(state, event)
+    if arrival in (Arrival.DUPLICATE, Arrival.LATE):
+        return Observation(state, arrival=arrival)
+    findings: list[Finding] = []
+    reasons: list[tuple[str, Decision]] = []
+    missed = state.counts.gaps - gaps
+    wrong = "" if event.outcome == "failed" else contradiction(event)
+    presence = PresenceView(policy, "rounds", state.counts.gaps, event.round, max(0, missed), contradiction=wrong)
+    _ask_presence(presence, state, findings, reasons)
+    _measure(state, event, arrival, policy, findings, reasons)
+    return Observation(state, tuple(findings), tuple(reasons), arrival=arrival)
+
+
+def _measure(
+    state: SessionState,
+    event: Round,
+    arrival: Arrival,
+    policy: FleetPolicy,
+    findings: list[Finding],
+    reasons: list[tuple[str, Decision]],
+) -> None:
+    """Take the round's measurements into the state, and ask the rules about them where they are the newest."""
     if arrival is Arrival.SUPERSEDES:
         state.window = state.window[:-1]
         state.pinned_rounds = state.pinned_rounds - 1 if state.pinned_rounds else _pinned(state)
-    if event.outcome == "failed" and arrival is not Arrival.DUPLICATE:
+    if event.outcome == "failed":
         # A failed compaction left the working set as it was: nothing was measured.
         state.counts = replace(state.counts, failed=state.counts.failed + 1)
-        return Observation(state, arrival=arrival)
-    if arrival in (Arrival.DUPLICATE, Arrival.LATE):
-        return Observation(state, arrival=arrival)
+        return
     measurement = measurement_of(event)
     if measurement.raw_tokens + measurement.summary_tokens == 0:
         state.counts = replace(state.counts, unknown=state.counts.unknown + 1)
-        return Observation(state, arrival=arrival)
+        return
     prev = state.window[-1] if state.window else None
     remember(state, measurement)
     if arrival is Arrival.REORDERED:
-        return Observation(state, arrival=arrival)
+        return
     if not state.baseline_spans:
         state.baseline_spans = event.session_start_spans
     state.token_budget = event.token_budget
@@ -155,6 +201,9 @@ def _round(state: SessionState, event: Round, policy: FleetPolicy) -> Observatio
     state.fixed_tokens = event.fixed_tokens or 0
     pinned = at_limit(event.summary_depth_max, event.max_depth, state.depth_cap)
     state.pinned_rounds = state.pinned_rounds + 1 if pinned else 0
+    spun = stalled(event, prev, policy)
+    if spun is not None:
+        state.stalled_rounds = state.stalled_rounds + 1 if spun else 0
     view = RoundView(
         prev=prev,
         now=measurement,
@@ -168,14 +217,13 @@ def _round(state: SessionState, event: Round, policy: FleetPolicy) -> Observatio
         event=event,
         fixed_tokens=state.fixed_tokens,
         token_budget=event.token_budget,
+        window=state.window,
+        stalled_rounds=state.stalled_rounds,
     )
-    findings: list[Finding] = []
-    reasons: list[tuple[str, Decision]] = []
     for rule in ROUND_RULES:
         decision = _ask(rule, view, state, policy, "", findings, reasons)
         if rule.name == "inversion" and decision is not None and decision.fired:
             view = view._replace(inversion_open=True)
-    return Observation(state, tuple(findings), tuple(reasons), arrival=arrival)
 
 
 def _pinned(state: SessionState) -> int:
@@ -198,12 +246,29 @@ def _checkpoint(state: SessionState, event: Checkpoint, policy: FleetPolicy) -> 
         state.facts_reported = True
     elif state.facts_reported is None:
         state.facts_reported = False
-    view = CheckpointView(event, state.facts, policy)
+    view = CheckpointView(event, state.facts, policy, _same_size(state, event))
     findings: list[Finding] = []
     reasons: list[tuple[str, Decision]] = []
     for rule in CHECKPOINT_RULES:
         _ask(rule, view, state, policy, f"L{event.level}", findings, reasons)
     return Observation(state, tuple(findings), tuple(reasons))
+
+
+def _same_size(state: SessionState, event: Checkpoint) -> int:
+    """How many outputs in a row had exactly this size at this level."""
+    size, level = event.output_tokens, event.level
+    if size is None:
+        return 1
+    known = state.output_sizes.get(level)
+    count = known[1] + 1 if known is not None and known[0] == size else 1
+    if known is not None or len(state.output_sizes) < _MAX_LEVELS:
+        state.output_sizes = {**state.output_sizes, level: (size, count)}
+    return count
+
+
+def _ask_presence(view: PresenceView, state: SessionState, findings: list[Finding], reasons: list[tuple[str, Decision]]) -> None:
+    for rule in PRESENCE_RULES:
+        _ask(rule, view, state, view.policy, SILENCE if view.aspect == "silence" else "", findings, reasons)
 
 
 def _ask(
@@ -242,7 +307,9 @@ def _ask(
     if isinstance(view, RoundView):
         before = view.prev.measured() if view.prev is not None else None
         finding = finding._replace(round=view.now.round, before=before, now=view.now.measured())
-    else:
+    elif isinstance(view, CheckpointView):
         finding = finding._replace(round=view.checkpoint.round, level=view.checkpoint.level)
+    else:
+        finding = finding._replace(round=view.round)
     findings.append(finding)
     return decision

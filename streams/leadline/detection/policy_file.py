@@ -101,6 +101,8 @@ def _wrong(policy: FleetPolicy) -> list[str]:
     found += [f"{name} is {getattr(policy, name)}; it must be 1 or more" for name in counts if getattr(policy, name) < 1]
     times = ("command_ttl_ms", "effect_ttl_ms", "ended_linger_ms", "idle_ms", "silence_ms")
     found += [
-        f"{name} is {getattr(policy, name)}; it must be at least 1000 (milliseconds)" for name in times if getattr(policy, name) < 1000
+        f"{name} is {getattr(policy, name)}; it must be at least 1000 (milliseconds)"
+        for name in times
+        if getattr(policy, name) < 1000
     ]
     return found

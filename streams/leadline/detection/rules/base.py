@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from leadline.contracts.events import Checkpoint, Round
 from leadline.contracts.orders import Action, CommandKind, Parameters, Severity
 from leadline.contracts.session_state import FactRecord, Measurement
 from leadline.detection.policy import FleetPolicy
 
-__all__ = ["CheckpointRule", "CheckpointView", "Decision", "Evidence", "Exit", "RoundRule", "RoundView", "Rule"]
+__all__ = ["CheckpointRule", "CheckpointView", "Decision", "Evidence", "Exit", "PresenceView", "RoundRule", "RoundView", "Rule"]
 
 V = TypeVar("V")
 
@@ -58,6 +58,10 @@ class RoundView(NamedTuple):
     """The record itself, for the rehydration plan; absent in a tick."""
     fixed_tokens: int = 0
     token_budget: int | None = None
+    window: tuple[Measurement, ...] = ()
+    """The rounds kept, oldest first, ``now`` the last of them."""
+    stalled_rounds: int = 0
+    """Consecutive passes that got nowhere, this one included."""
 
 
 class CheckpointView(NamedTuple):
@@ -66,6 +70,24 @@ class CheckpointView(NamedTuple):
     checkpoint: Checkpoint
     facts: dict[str, FactRecord]
     policy: FleetPolicy
+    same_size: int = 1
+    """Consecutive outputs of exactly this size at this level."""
+
+
+class PresenceView(NamedTuple):
+    """What there is to see of a session at all: made for each round, and when its deadline has come."""
+
+    policy: FleetPolicy
+    aspect: Literal["rounds", "silence"]
+    """Missing rounds and silence are troubles of their own: each is told, each ends for itself."""
+    gaps: int
+    """Rounds that are missing now."""
+    round: int | None = None
+    missed_rounds: int = 0
+    """Rounds that are missing just before this one."""
+    silent_ms: int | None = None
+    """How long nothing came; ``None`` while something does."""
+    contradiction: str = ""
 
 
 class Rule(NamedTuple, Generic[V]):

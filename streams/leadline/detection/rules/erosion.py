@@ -1,0 +1,129 @@
+"""``erosion``: summaries outweigh raw text, and both the raw ratio and the sources are going down. The early warning.
+
+Fires at a raw ratio below 0.5 (the salience-inversion document: the ratio of summary to raw tokens "crosses 1.0 and keeps rising
+while the number of distinct source spans referenced by retained summaries falls") where ratio and spans both show a falling trend
+over the window. It tells how many rounds are left until the raw ratio reaches the inversion floor and until the spans reach
+theirs, each with a 90 % interval.
+"""
+
+from __future__ import annotations
+
+from leadline.contracts.orders import Action, Parameters
+from leadline.contracts.session_state import Measurement
+from leadline.detection import signals
+from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule
+from leadline.detection.trend import Forecast, Trend, forecast, trend
+
+__all__ = ["RULE", "ratio_trend", "spans_trend"]
+
+FIRED = Decision(True, "eroding")
+UNKNOWN = Decision(False, "no-tokens")
+MOSTLY_RAW = Decision(False, "raw-ratio-at-or-above-half")
+FEW = Decision(False, "too-few-rounds")
+STEADY = Decision(False, "raw-ratio-not-falling")
+SPANS_STEADY = Decision(False, "spans-not-falling")
+
+
+def ratio_trend(view: RoundView) -> Trend | None:
+    return trend([(entry.round, ratio) for entry in view.window if (ratio := entry.raw_ratio) is not None])
+
+
+def spans_trend(view: RoundView) -> Trend | None:
+    return trend([(entry.round, entry.distinct_source_spans) for entry in view.window])
+
+
+def judge(view: RoundView) -> Decision:
+    ratio = view.now.raw_ratio
+    if ratio is None:
+        return UNKNOWN
+    if ratio >= view.policy.erosion_ratio:
+        return MOSTLY_RAW
+    first = view.window[0]
+    # Two comparisons spare the trend wherever there plainly is none.
+    if ratio >= (first.raw_ratio or 0.0):
+        return STEADY
+    if view.now.distinct_source_spans >= first.distinct_source_spans:
+        return SPANS_STEADY
+    falling = ratio_trend(view)
+    if falling is None:
+        return FEW
+    if not falling.falling:
+        return STEADY
+    spans = spans_trend(view)
+    return FIRED if spans is not None and spans.falling else SPANS_STEADY
+
+
+def leave(view: RoundView, decision: Decision) -> Exit:
+    """Over at half raw or better; or after several rounds in which nothing falls any more."""
+    if decision is MOSTLY_RAW:
+        return Exit.OVER
+    return Exit.GOOD if decision in (STEADY, SPANS_STEADY) else Exit.STANDING
+
+
+def improved(view: RoundView, opening: Measurement | None) -> bool:
+    return False
+
+
+def _left(view: RoundView) -> tuple[Forecast | None, Forecast | None]:
+    ratio, spans = ratio_trend(view), spans_trend(view)
+    floor = signals.span_floor(view.baseline_spans, view.policy)
+    return (
+        forecast(view.now.raw_ratio or 0.0, view.policy.raw_ratio_floor, ratio) if ratio is not None else None,
+        forecast(view.now.distinct_source_spans, floor, spans) if spans is not None else None,
+    )
+
+
+def message(view: RoundView) -> str:
+    ratio, spans = _left(view)
+    ahead = []
+    if ratio is not None:
+        ahead.append(f"raw ratio {view.policy.raw_ratio_floor:.2f} in {_told(ratio)}")
+    if spans is not None:
+        ahead.append(f"the span floor in {_told(spans)}")
+    tail = f"; at this pace {' and '.join(ahead)}" if ahead else ""
+    return (
+        f"erosion: raw ratio {view.now.raw_ratio or 0.0:.2f} and source spans ({view.now.distinct_source_spans}) "
+        f"have been falling over {len(view.window)} rounds{tail}"
+    )
+
+
+def _told(left: Forecast) -> str:
+    latest = "?" if left.latest is None else str(left.latest)
+    return f"about {left.rounds} rounds ({left.earliest} to {latest})"
+
+
+def threshold(view: RoundView) -> dict[str, float]:
+    return {"erosion_ratio": view.policy.erosion_ratio, "raw_ratio_floor": view.policy.raw_ratio_floor}
+
+
+def evidence(view: RoundView) -> Evidence:
+    found: Evidence = {"window_rounds": len(view.window)}
+    for name, left in zip(("raw_ratio", "span_floor"), _left(view), strict=True):
+        if left is not None:
+            found[f"rounds_to_{name}"] = left.rounds
+            found[f"rounds_to_{name}_earliest"] = left.earliest
+            if left.latest is not None:
+                found[f"rounds_to_{name}_latest"] = left.latest
+    return found
+
+
+def parameters(view: RoundView) -> Parameters:
+    return Parameters()
+
+
+def action(view: RoundView) -> Action:
+    return "none"
+
+
+RULE: Rule[RoundView] = Rule(
+    name="erosion",
+    severity="warning",
+    action=action,
+    judge=judge,
+    exit=leave,
+    improved=improved,
+    message=message,
+    threshold=threshold,
+    evidence=evidence,
+    parameters=parameters,
+)

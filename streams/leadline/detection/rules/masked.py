@@ -1,0 +1,93 @@
+"""``masked``: salience has been rising while source spans have been falling. Do not trust this metric.
+
+"Salience metrics that improve while provenance reachability degrades are inverted, not healthy" (salience-inversion document,
+"Decision Boundary"). Over the window and whatever the raw ratio is: where the scorer penalizes depth or eviction is rare this is
+all that tells that the score and the ground under it part ways.
+"""
+
+from __future__ import annotations
+
+from leadline.contracts.orders import Action, Parameters
+from leadline.contracts.session_state import Measurement
+from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule
+from leadline.detection.rules.erosion import spans_trend
+from leadline.detection.trend import trend
+
+__all__ = ["RULE"]
+
+FIRED = Decision(True, "salience-up-spans-down")
+NO_SALIENCE = Decision(False, "salience-not-reported")
+FEW = Decision(False, "too-few-rounds")
+NOT_RISING = Decision(False, "salience-not-rising")
+NOT_FALLING = Decision(False, "spans-not-falling")
+
+
+def judge(view: RoundView) -> Decision:
+    now, first = view.now, view.window[0]
+    if now.query_cosine_retained is None:
+        return NO_SALIENCE
+    # Two comparisons spare the trend wherever there plainly is none.
+    if now.distinct_source_spans >= first.distinct_source_spans:
+        return NOT_FALLING
+    if first.query_cosine_retained is not None and now.query_cosine_retained <= first.query_cosine_retained:
+        return NOT_RISING
+    spans = spans_trend(view)
+    if spans is None:
+        return FEW
+    if not spans.falling:
+        return NOT_FALLING
+    salience = trend([(item.round, value) for item in view.window if (value := item.query_cosine_retained) is not None])
+    if salience is None:
+        return FEW
+    return FIRED if salience.rising else NOT_RISING
+
+
+def leave(view: RoundView, decision: Decision) -> Exit:
+    """Over after several rounds in which the two no longer part."""
+    return Exit.GOOD if decision in (NOT_RISING, NOT_FALLING) else Exit.STANDING
+
+
+def improved(view: RoundView, opening: Measurement | None) -> bool:
+    return False
+
+
+def message(view: RoundView) -> str:
+    first, now = view.window[0], view.now
+    was = "?" if first.query_cosine_retained is None else f"{first.query_cosine_retained:.2f}"
+    return (
+        f"masked: over {len(view.window)} rounds salience rose {was} -> {now.query_cosine_retained or 0.0:.2f} while source "
+        f"spans fell {first.distinct_source_spans} -> {now.distinct_source_spans}; the score cannot be trusted"
+    )
+
+
+def threshold(view: RoundView) -> dict[str, float]:
+    return {}
+
+
+def evidence(view: RoundView) -> Evidence:
+    return {
+        "window_rounds": len(view.window),
+        "spans_lost": view.window[0].distinct_source_spans - view.now.distinct_source_spans,
+    }
+
+
+def parameters(view: RoundView) -> Parameters:
+    return Parameters()
+
+
+def action(view: RoundView) -> Action:
+    return "none"
+
+
+RULE: Rule[RoundView] = Rule(
+    name="masked",
+    severity="warning",
+    action=action,
+    judge=judge,
+    exit=leave,
+    improved=improved,
+    message=message,
+    threshold=threshold,
+    evidence=evidence,
+    parameters=parameters,
+)

@@ -1,0 +1,138 @@
+"""``silent-drop``: something was lost at a summarizer call that reports success.
+
+A summary that was cut off (stop reason ``length``, output at its cap, the same size again and again), that is empty or a mere
+placeholder, or a fact that vanished undeclared while its class as a whole still holds its floor (below the floor it is the
+matter of ``recall-floor``). Truncation-collapse document: "No level exceeded its budget. No level reported a drop."
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leadline.contracts.orders import Action, Parameters
+from leadline.contracts.session_state import Measurement
+from leadline.detection.facts import lost_at
+from leadline.detection.rules import recall_floor
+from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, Rule
+
+__all__ = ["RULE"]
+
+CUT_OFF = Decision(True, "stop-reason-length")
+FAILED = Decision(True, "summarizer-failed")
+AT_CAP = Decision(True, "output-at-cap")
+SAME_SIZE = Decision(True, "same-output-size-repeated")
+EMPTY = Decision(True, "empty-summary")
+PLACEHOLDER = Decision(True, "placeholder-summary")
+VANISHED = Decision(True, "fact-vanished-undeclared")
+CLEAN = Decision(False, "nothing-dropped")
+NOT_REPORTED = Decision(False, "not-reported")
+
+_CUT_OFF: Final = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"})
+"""How the model APIs name a stop at the output limit."""
+_FAILED: Final = frozenset({"error", "content_filter", "refusal", "placeholder"})
+
+
+def _facts(view: CheckpointView) -> tuple[str, ...]:
+    """Facts first missed here, undeclared."""
+    return tuple(fact for standing in lost_at(view.checkpoint, view.facts).values() for fact in standing.lost_here)
+
+
+def _output(view: CheckpointView) -> Decision | None:
+    """What the size and the end of the output say; ``None``: nothing."""
+    checkpoint, policy = view.checkpoint, view.policy
+    reason, tokens = (checkpoint.stop_reason or "").lower(), checkpoint.output_tokens
+    if reason in _CUT_OFF:
+        return CUT_OFF
+    if reason in _FAILED:
+        return FAILED
+    if tokens is None:
+        return None
+    if tokens == 0:
+        return EMPTY
+    given = checkpoint.declared_input_tokens or 0
+    if tokens <= policy.placeholder_tokens and given >= policy.placeholder_input_tokens:
+        return PLACEHOLDER
+    if reason:
+        return None  # It ended of itself.
+    if checkpoint.output_cap and tokens >= checkpoint.output_cap:
+        return AT_CAP
+    return SAME_SIZE if view.same_size >= policy.same_size_calls else None
+
+
+def judge(view: CheckpointView) -> Decision:
+    found = _output(view)
+    if found is not None:
+        return found
+    if _facts(view) and not recall_floor.judge(view).fired:
+        return VANISHED
+    checkpoint = view.checkpoint
+    reported = checkpoint.stop_reason is not None or checkpoint.output_tokens is not None or checkpoint.facts is not None
+    return CLEAN if reported else NOT_REPORTED
+
+
+def leave(view: CheckpointView, decision: Decision) -> Exit:
+    return Exit.OVER if decision is CLEAN else Exit.STANDING
+
+
+def improved(view: CheckpointView, opening: Measurement | None) -> bool:
+    return False
+
+
+def message(view: CheckpointView) -> str:
+    checkpoint = view.checkpoint
+    level, tokens = checkpoint.level, checkpoint.output_tokens
+    what = {
+        CUT_OFF.reason: f"the summary was cut off (stop reason {checkpoint.stop_reason!r})",
+        FAILED.reason: f"the summarizer did not write a summary (stop reason {checkpoint.stop_reason!r})",
+        AT_CAP.reason: f"the summary ends exactly at its cap of {checkpoint.output_cap} tokens",
+        SAME_SIZE.reason: f"{view.same_size} summaries in a row have exactly {tokens} tokens: likely a cap",
+        EMPTY.reason: "the summary is empty",
+        PLACEHOLDER.reason: f"{tokens} tokens stand for {checkpoint.declared_input_tokens}: a placeholder, not a summary",
+        VANISHED.reason: f"vanished without a word: {', '.join(_facts(view)[:8])}",
+    }[judge(view).reason]
+    return f"silent drop at level {level}: {what}; summarize the level again"
+
+
+def threshold(view: CheckpointView) -> dict[str, float]:
+    cap = view.checkpoint.output_cap
+    return {"output_cap": cap} if cap else {}
+
+
+def evidence(view: CheckpointView) -> Evidence:
+    checkpoint = view.checkpoint
+    found: Evidence = {}
+    if checkpoint.output_tokens is not None:
+        found["output_tokens"] = checkpoint.output_tokens
+    if checkpoint.stop_reason is not None:
+        found["stop_reason"] = checkpoint.stop_reason
+    if lost := _facts(view):
+        found["lost_facts"] = list(lost)
+    return found
+
+
+def parameters(view: CheckpointView) -> Parameters:
+    lost = _facts(view)
+    return Parameters(
+        level=view.checkpoint.level,
+        facts=list(lost) or None,
+        instruction="Summarize this level again: a whole summary that ends of itself, with each named fact carried along.",
+    )
+
+
+def action(view: CheckpointView) -> Action:
+    return "retry-level"
+
+
+RULE: Rule[CheckpointView] = Rule(
+    name="silent-drop",
+    severity="critical",
+    action=action,
+    judge=judge,
+    exit=leave,
+    improved=improved,
+    message=message,
+    threshold=threshold,
+    evidence=evidence,
+    parameters=parameters,
+    facts=_facts,
+)

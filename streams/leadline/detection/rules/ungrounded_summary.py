@@ -1,0 +1,93 @@
+"""``ungrounded-summary``: a retained summary stands on nothing that can still be produced.
+
+The hard invariant of the salience-inversion document, "Operational Effect": every retained summary must have at least one
+reachable leaf span. Such a summary can be neither checked nor repaired from inside: rehydrate it from elsewhere, or drop it.
+"""
+
+from __future__ import annotations
+
+from leadline.contracts.events import Summary
+from leadline.contracts.orders import Action, Parameters, Target
+from leadline.contracts.session_state import Measurement
+from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule
+from leadline.detection.signals import MAX_TARGETS
+
+__all__ = ["RULE"]
+
+FIRED = Decision(True, "summary-without-leaf")
+NOT_REPORTED = Decision(False, "not-reported")
+GROUNDED = Decision(False, "all-summaries-grounded")
+
+
+def _count(view: RoundView) -> int | None:
+    """Ungrounded summaries, the larger of what is counted and what is listed; ``None`` where neither is reported."""
+    event = view.event
+    if event is None:
+        return None
+    listed = [item.reachable for item in event.summaries or () if item.reachable is not None]
+    if event.ungrounded_summaries is None and not listed:
+        return 0 if event.summary_depth_max == 0 else None
+    return max(event.ungrounded_summaries or 0, listed.count(0))
+
+
+def _listed(view: RoundView) -> list[Summary]:
+    event = view.event
+    found = [item for item in (event.summaries or ()) if item.reachable == 0] if event is not None else []
+    return sorted(found, key=lambda item: (item.depth, item.id))[:MAX_TARGETS]
+
+
+def judge(view: RoundView) -> Decision:
+    count = _count(view)
+    if count is None:
+        return NOT_REPORTED
+    return FIRED if count else GROUNDED
+
+
+def leave(view: RoundView, decision: Decision) -> Exit:
+    return Exit.OVER if decision is GROUNDED else Exit.STANDING
+
+
+def improved(view: RoundView, opening: Measurement | None) -> bool:
+    """Any ungrounded summary left is one too many: only its end is an effect."""
+    return False
+
+
+def message(view: RoundView) -> str:
+    count = _count(view) or 0
+    noun, verb = ("summary", "has") if count == 1 else ("summaries", "have")
+    return f"{count} retained {noun} {verb} no reachable source span; rehydrate or drop, nothing in the context can check them"
+
+
+def threshold(view: RoundView) -> dict[str, float]:
+    return {"ungrounded_summaries": 0}
+
+
+def evidence(view: RoundView) -> Evidence:
+    found: Evidence = {"ungrounded_summaries": _count(view) or 0}
+    if listed := _listed(view):
+        found["summary_ids"] = [item.id for item in listed]
+    return found
+
+
+def parameters(view: RoundView) -> Parameters:
+    listed = _listed(view)
+    plan = [Target(summary_id=item.id, depth=item.depth, fan_out=item.fan_out, tokens=item.tokens) for item in listed]
+    return Parameters(plan=plan or None, drop_ungrounded=True)
+
+
+def action(view: RoundView) -> Action:
+    return "halt"
+
+
+RULE: Rule[RoundView] = Rule(
+    name="ungrounded-summary",
+    severity="critical",
+    action=action,
+    judge=judge,
+    exit=leave,
+    improved=improved,
+    message=message,
+    threshold=threshold,
+    evidence=evidence,
+    parameters=parameters,
+)
