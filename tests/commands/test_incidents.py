@@ -13,7 +13,7 @@ from leadline.contracts.session_state import Stage
 from leadline.contracts.times import parse_ms
 from leadline.detection.condition import condition
 from leadline.detection.policy import FleetPolicy, Policy
-from leadline.detection.rules import CHECKPOINT_RULES, ROUND_RULES
+from leadline.detection.rules import RULE_NAMES, UNHEEDED
 from tests.support.core import START, Monitor, ack, checkpoint, declared, end, policy, round_, start, tick
 
 TTL, EFFECT = FleetPolicy().command_ttl_ms, FleetPolicy().effect_ttl_ms
@@ -21,8 +21,7 @@ TTL, EFFECT = FleetPolicy().command_ttl_ms, FleetPolicy().effect_ttl_ms
 
 def only(*rules: str, **changes: Any) -> Policy:
     """A policy in which just ``rules`` (and ``unheeded``) are on."""
-    names = {*(rule.name for rule in ROUND_RULES), *(rule.name for rule in CHECKPOINT_RULES)}
-    modes: dict[str, Mode] = dict.fromkeys(sorted(names - set(rules)), "off")
+    modes: dict[str, Mode] = dict.fromkeys(sorted({*RULE_NAMES} - {*rules, UNHEEDED}), "off")
     return policy(modes=modes | changes.pop("modes", {}), **changes)
 
 

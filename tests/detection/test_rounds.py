@@ -69,7 +69,7 @@ def test_a_late_round_opens_nothing_and_is_not_what_the_next_compares_with() -> 
     worse = round_(2, 0.01, summary_depth_max=2, distinct_source_spans=1, query_cosine_retained=0.9)
     seen = watch(*rounds(1, 3), worse)
     assert seen.last.findings == ()
-    assert seen.last.reasons == ()
+    assert seen.reasons == {"unobserved": "observed"}
     after = watch(round_(4, 0.2, summary_depth_max=2, distinct_source_spans=199, query_cosine_retained=0.6), state=seen.state)
     assert "inversion" in after.fired
 
@@ -89,7 +89,7 @@ def test_a_late_round_older_than_the_whole_window_is_not_kept() -> None:
 def test_a_failed_round_measures_nothing() -> None:
     seen = watch(round_(1), round_(2, 0.0, outcome="failed", distinct_source_spans=0, summary_depth_max=9))
     assert numbers(seen) == [1]
-    assert seen.last.reasons == ()
+    assert seen.reasons == {"unobserved": "observed", "no-progress": "stalled-within-allowance"}
     assert seen.state.counts == Counts(failed=1)
     assert seen.state.last_round == 2
 
@@ -131,7 +131,7 @@ def test_a_round_taken_back_gives_the_pin_count_back(depth: int, pinned: int) ->
 def test_a_round_without_any_tokens_is_unknown() -> None:
     """0 of 0 is no ratio of 0: nothing is said, nothing compared with it, and it is counted."""
     seen = watch(*rounds(1), round_(2, raw_tokens=0, summary_tokens=0, distinct_source_spans=0, summary_depth_max=3))
-    assert seen.last.reasons == ()
+    assert seen.reasons == {"unobserved": "observed"}
     assert seen.state.counts == Counts(unknown=1)
     assert numbers(seen) == [1]
 

@@ -7,18 +7,17 @@ from typing import Any
 from leadline.contracts.orders import Mode
 from leadline.detection.condition import condition
 from leadline.detection.policy import FleetPolicy, Policy
-from leadline.detection.rules import CHECKPOINT_RULES, ROUND_RULES
+from leadline.detection.rules import RULE_NAMES, UNHEEDED
 from tests.scenarios.timeline import At, Timeline, Want
 from tests.support.core import declared
 
-NAMES = {*(rule.name for rule in ROUND_RULES), *(rule.name for rule in CHECKPOINT_RULES)}
 BAD: dict[str, Any] = {"summary_depth_max": 2, "distinct_source_spans": 90, "query_cosine_retained": 0.6}
 GOOD: dict[str, Any] = {"summary_depth_max": 2, "distinct_source_spans": 150, "query_cosine_retained": 0.5}
 
 
 def only(*rules: str) -> Policy:
     """Command times of a minute and five, three attempts; just ``rules`` and escalation."""
-    modes: dict[str, Mode] = dict.fromkeys(sorted(NAMES - set(rules)), "off")
+    modes: dict[str, Mode] = dict.fromkeys(sorted({*RULE_NAMES} - {*rules, UNHEEDED}), "off")
     return Policy(default=FleetPolicy(modes=modes, command_ttl_ms=60_000, effect_ttl_ms=300_000, attempts=3))
 
 

@@ -161,7 +161,7 @@ def _apply(
             folded.tolerate("bad-trace-context", 1)
     event_id = "" if isinstance(event, Tick) else event.event_id
     cause = Cause(event_id=event_id, partition=record.partition, offset=record.offset)
-    folded.outputs.extend(settle(observation, event, now, rules, cause))
+    folded.outputs.extend(settle(observation, event, now, rules, cause, policy.version))
     state.deadline = next_deadline(state, rules)
     folded.states[key] = state
 

@@ -21,6 +21,7 @@ from leadline.contracts.session_state import CommandState, Incident, SessionStat
 from leadline.detection.bounded import named
 from leadline.detection.observe import SILENCE, Finding, Observation
 from leadline.detection.policy import FleetPolicy
+from leadline.detection.rounds import Arrival
 from leadline.detection.rules import UNHEEDED
 from leadline.detection.rules.base import Exit
 
@@ -40,9 +41,13 @@ _REPEATS_WITHOUT_ACK = 2
 """Firings after which a retry counts as repeated trouble though nobody acknowledged it."""
 
 
-def settle(observation: Observation, event: Event, now: int, policy: FleetPolicy, cause: Cause) -> Outputs:
-    """Decide what is done about an observation at ``now`` (ms since 1970): updates its state, returns what to send."""
-    return _Settlement(observation.state, now, policy, cause).run(observation, event)
+def settle(observation: Observation, event: Event, now: int, policy: FleetPolicy, cause: Cause, version: str = "") -> Outputs:
+    """Decide what is done about an observation at ``now`` (ms since 1970): updates its state, returns what to send.
+
+    ``version`` of the policy is named in what is sent; ids do not depend on it.
+    """
+    outputs = _Settlement(observation.state, now, policy, cause).run(observation, event)
+    return [replace(item, policy=version) for item in outputs] if version else outputs
 
 
 def next_deadline(state: SessionState, policy: FleetPolicy) -> int:
@@ -54,15 +59,22 @@ def next_deadline(state: SessionState, policy: FleetPolicy) -> int:
         due = min(due, state.last_seen + policy.silence_ms)
     for incident in state.incidents:
         command = incident.command
-        if command is not None and command.stage in _WATCHED:
+        if command is not None and _watched(command):
             due = min(due, command.deadline)
     return due
+
+
+def _watched(command: CommandState) -> bool:
+    """Whether its deadline means something. A halt that asks for nothing but to stop is obeyed by silence, once accepted."""
+    if command.kind == "halt" and command.parameters == Parameters():
+        return command.stage is Stage.ISSUED
+    return command.stage in _WATCHED
 
 
 class _Settlement:
     """One event's worth of work on one state; exists for the length of one :func:`settle`."""
 
-    __slots__ = ("cause", "now", "outputs", "policy", "state")
+    __slots__ = ("arrival", "cause", "now", "outputs", "policy", "state")
 
     def __init__(self, state: SessionState, now: int, policy: FleetPolicy, cause: Cause) -> None:
         self.state = state
@@ -70,12 +82,15 @@ class _Settlement:
         self.policy = policy
         self.cause = cause
         self.outputs: Outputs = []
+        self.arrival: Arrival | None = None
 
     def run(self, observation: Observation, event: Event) -> Outputs:
         state = self.state
+        self.arrival = observation.arrival
         if observation.restarted or state.ended_at is not None:
             # The trouble was of a context that is gone: nothing is left to repair, and nothing recovered either.
             state.incidents = ()
+        self._each(self._withdrawn)
         if isinstance(event, Tick):
             self._each(self._overdue)
         elif isinstance(event, Ack):
@@ -87,6 +102,18 @@ class _Settlement:
     def _each(self, step: Callable[[Incident], None]) -> None:
         for incident in self.state.incidents:
             step(incident)
+
+    def _withdrawn(self, incident: Incident) -> None:
+        """The policy changed meanwhile: what it no longer enforces is released, what it no longer looks at is forgotten."""
+        mode = self.policy.mode(incident.rule)
+        if incident.releasing or mode == "enforce" or mode == incident.mode:
+            return
+        if incident.command is not None:
+            self._resolve(incident)
+        elif mode == "off":
+            self._drop(incident)
+        else:
+            self._put(replace(incident, mode=mode))
 
     def _put(self, incident: Incident) -> None:
         """Replace the incident of the same id, or add it."""
@@ -123,7 +150,7 @@ class _Settlement:
         if len(self.state.incidents) >= limits.MAX_OPEN_INCIDENTS:
             self.state.counts = replace(self.state.counts, overflow=self.state.counts.overflow + 1)
             return
-        opened_by = _opened_by(event, self.state, self.cause)
+        opened_by = _opened_by(event, self.state, self.cause, self.arrival)
         incident = issue.opened(self.state, finding, opened_by, self.policy, self.now, self.cause)
         self.outputs.append(issue.violation(self.state, incident, finding, self.now))
         if incident.mode == "enforce" and finding.action != "none":
@@ -148,7 +175,8 @@ class _Settlement:
 
     def _fired_again(self, incident: Incident, finding: Finding) -> None:
         facts = named((*incident.facts, *finding.facts))
-        incident = replace(incident, firings=incident.firings + 1, good_rounds=0, facts=facts)
+        mode = self.policy.mode(incident.rule)
+        incident = replace(incident, firings=incident.firings + 1, good_rounds=0, facts=facts, mode=mode)
         command = incident.command
         if command is not None:
             command = replace(command, repeats=command.repeats + 1)
@@ -260,7 +288,7 @@ class _Settlement:
 
     def _overdue(self, incident: Incident) -> None:
         command = incident.command
-        if command is not None and command.stage in _WATCHED and command.deadline <= self.now:
+        if command is not None and _watched(command) and command.deadline <= self.now:
             self._signal(incident, Signal.DEADLINE)
 
 
@@ -272,9 +300,12 @@ _WHY = {
 }
 
 
-def _opened_by(event: Event, state: SessionState, cause: Cause) -> str:
+def _opened_by(event: Event, state: SessionState, cause: Cause, arrival: Arrival | None) -> str:
     """What names the opening on every replay: the round, the event's id, or the last event before the silence."""
     if isinstance(event, Round):
+        if arrival in (Arrival.DUPLICATE, Arrival.LATE):
+            # The round has been there before, and so may have been an incident that it opened.
+            return f"again {state.counts.duplicates + state.counts.late}"
         return f"r{event.round}"
     if isinstance(event, Tick):
         return f"after {state.last_seen}"

@@ -81,6 +81,8 @@ class Violation(
     """The policy's values that the decision used, by name."""
     evidence: dict[str, int | float | str | list[str]] = {}
     """What the rule counted: unseen spans, facts lost by id, rounds at the depth limit."""
+    policy: OptionalId = ""
+    """Version of the policy that it was made under."""
     caused_by: Cause = Cause()
     traceparent: str = ""
     tracestate: str = ""
@@ -142,6 +144,8 @@ class Command(
     rule: str
     reason: str
     parameters: Parameters = Parameters()
+    policy: OptionalId = ""
+    """Version of the policy that it was made under."""
     caused_by: Cause = Cause()
     traceparent: str = ""
     tracestate: str = ""

@@ -51,6 +51,10 @@ class Measurement(Struct, frozen=True, array_like=True):
     summary_depth_max: int
 
     @property
+    def total_tokens(self) -> int:
+        return self.raw_tokens + self.summary_tokens
+
+    @property
     def raw_ratio(self) -> float | None:
         """``raw / (raw + summary)``; ``None`` (unknown) when both are 0. Exactly 0.0 is a value."""
         total = self.raw_tokens + self.summary_tokens
@@ -183,7 +187,7 @@ class SessionState(Struct, omit_defaults=True, tag_field="schema", tag="leadline
     facts: dict[str, FactRecord] = {}
     facts_reported: bool | None = None
     """False once a checkpoint came without fact statuses and none ever with: constraints are not reported."""
-    output_sizes: dict[int, tuple[int, int]] = {}
+    output_sizes: dict[str, tuple[int, int]] = {}
     """By level: the size of the last output, and how many outputs in a row had it."""
     recent_events: tuple[str, ...] = ()
     incidents: tuple[Incident, ...] = ()

@@ -13,7 +13,7 @@ from leadline.contracts import limits
 from leadline.contracts.events import Checkpoint, Fact, FactState
 from leadline.contracts.session_state import FactRecord
 
-__all__ = ["Standing", "declare", "follow", "lost_at"]
+__all__ = ["Standing", "declare", "follow", "lost_at", "room_left", "selected"]
 
 Facts = dict[str, FactRecord]
 
@@ -114,6 +114,25 @@ def lost_at(checkpoint: Checkpoint, facts: Facts) -> dict[str, Standing]:
         else:
             standing.lost_here += (fact_id,)
     return classes
+
+
+def room_left(checkpoint: Checkpoint) -> int | None:
+    """Output tokens that the call's budget (or cap) still had room for; ``None`` where that is not reported."""
+    budget = checkpoint.budget_tokens or checkpoint.output_cap
+    if not budget or checkpoint.output_tokens is None:
+        return None
+    return max(0, budget - checkpoint.output_tokens)
+
+
+def selected(checkpoint: Checkpoint, facts: Facts, spare: float) -> bool:
+    """Whether the call re-ranked its input rather than compress it: some facts verbatim, others gone, none abstracted, and at
+    least the share ``spare`` of the budget left over (truncation-collapse document, "decision boundary").
+    """
+    left = room_left(checkpoint)
+    if not left or left < spare * (checkpoint.budget_tokens or checkpoint.output_cap or 0):
+        return False
+    states = {state for fact_id, state in _states(checkpoint, facts) if not facts[fact_id].excused}
+    return states >= {"verbatim", "absent"} and "abstracted" not in states
 
 
 def _states(checkpoint: Checkpoint, facts: Facts) -> list[tuple[str, FactState]]:

@@ -15,15 +15,14 @@ from leadline.contracts import limits
 from leadline.contracts.codec import Event
 from leadline.contracts.events import Ack, Checkpoint, Round, SessionEnd, SessionStart
 from leadline.contracts.orders import Action, CommandKind, Measured, Parameters, Severity, Tick
-from leadline.contracts.session_state import SessionState
+from leadline.contracts.session_state import Measurement, SessionState
 from leadline.detection import bounded
 from leadline.detection import facts as following
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rounds import Arrival, arrive, measurement_of, remember
-from leadline.detection.rules import CHECKPOINT_RULES, PRESENCE_RULES, ROUND_RULES
+from leadline.detection.rules import CHECKPOINT_RULES, PRESENCE_RULES, ROUND_RULES, no_progress
 from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, PresenceView, RoundView, Rule
 from leadline.detection.rules.depth_pin import at_limit
-from leadline.detection.rules.no_progress import stalled
 from leadline.detection.rules.unobserved import contradiction
 
 __all__ = ["SILENCE", "Finding", "Observation", "observe"]
@@ -157,14 +156,20 @@ def _start(state: SessionState, event: SessionStart) -> None:
 
 def _round(state: SessionState, event: Round, policy: FleetPolicy) -> Observation:
     gaps = state.counts.gaps
+    last = state.last_round
     arrival = arrive(state, event)
-    if arrival in (Arrival.DUPLICATE, Arrival.LATE):
-        return Observation(state, arrival=arrival)
     findings: list[Finding] = []
     reasons: list[tuple[str, Decision]] = []
-    missed = state.counts.gaps - gaps
+    missed = max(0, state.counts.gaps - gaps)
+    if arrival in (Arrival.DUPLICATE, Arrival.LATE):
+        wrong = _told_otherwise(state, event) if arrival is Arrival.DUPLICATE else f"it comes after round {last}"
+        if wrong:
+            # A restart that kept its epoch looks like this: everything that it says is ignored.
+            again = PresenceView(policy, "rounds", state.counts.gaps, event.round, contradiction=wrong)
+            _ask_presence(again, state, findings, reasons)
+        return Observation(state, tuple(findings), tuple(reasons), arrival=arrival)
     wrong = "" if event.outcome == "failed" else contradiction(event)
-    presence = PresenceView(policy, "rounds", state.counts.gaps, event.round, max(0, missed), contradiction=wrong)
+    presence = PresenceView(policy, "rounds", state.counts.gaps, event.round, missed, contradiction=wrong)
     _ask_presence(presence, state, findings, reasons)
     _measure(state, event, arrival, policy, findings, reasons)
     return Observation(state, tuple(findings), tuple(reasons), arrival=arrival)
@@ -183,8 +188,13 @@ def _measure(
         state.window = state.window[:-1]
         state.pinned_rounds = state.pinned_rounds - 1 if state.pinned_rounds else _pinned(state)
     if event.outcome == "failed":
-        # A failed compaction left the working set as it was: nothing was measured.
+        # A failed compaction left the working set as it was: nothing was measured, and there is nothing else to judge.
         state.counts = replace(state.counts, failed=state.counts.failed + 1)
+        if arrival is not Arrival.REORDERED:
+            state.stalled_rounds += 1
+            now = state.window[-1] if state.window else measurement_of(event)
+            view = _view(state, event, None, now, policy)._replace(taken_back=arrival is Arrival.SUPERSEDES)
+            _ask(no_progress.RULE, view, state, policy, "", findings, reasons)
         return
     measurement = measurement_of(event)
     if measurement.raw_tokens + measurement.summary_tokens == 0:
@@ -201,14 +211,22 @@ def _measure(
     state.fixed_tokens = event.fixed_tokens or 0
     pinned = at_limit(event.summary_depth_max, event.max_depth, state.depth_cap)
     state.pinned_rounds = state.pinned_rounds + 1 if pinned else 0
-    spun = stalled(event, prev, policy)
+    spun = no_progress.stalled(event, prev, policy)
     if spun is not None:
         state.stalled_rounds = state.stalled_rounds + 1 if spun else 0
-    view = RoundView(
+    view = _view(state, event, prev, measurement, policy)._replace(stalled=spun)
+    for rule in ROUND_RULES:
+        decision = _ask(rule, view, state, policy, "", findings, reasons)
+        if rule.name == "inversion" and decision is not None and decision.fired:
+            view = view._replace(inversion_open=True)
+
+
+def _view(state: SessionState, event: Round, prev: Measurement | None, now: Measurement, policy: FleetPolicy) -> RoundView:
+    return RoundView(
         prev=prev,
-        now=measurement,
+        now=now,
         pinned_rounds=state.pinned_rounds,
-        baseline_spans=state.baseline_spans,
+        baseline_spans=state.baseline_spans or 0,
         max_depth=event.max_depth,
         penalizes_depth=state.penalizes_depth,
         eviction=state.eviction,
@@ -220,10 +238,14 @@ def _measure(
         window=state.window,
         stalled_rounds=state.stalled_rounds,
     )
-    for rule in ROUND_RULES:
-        decision = _ask(rule, view, state, policy, "", findings, reasons)
-        if rule.name == "inversion" and decision is not None and decision.fired:
-            view = view._replace(inversion_open=True)
+
+
+def _told_otherwise(state: SessionState, event: Round) -> str:
+    """What is odd about a round that was seen before; empty where it is the same one again."""
+    known = next((entry for entry in state.window if entry.round == event.round), None)
+    if known is None or event.outcome == "failed" or known == measurement_of(event):
+        return ""
+    return "it was reported before, with other measurements"
 
 
 def _pinned(state: SessionState) -> int:
@@ -256,7 +278,7 @@ def _checkpoint(state: SessionState, event: Checkpoint, policy: FleetPolicy) -> 
 
 def _same_size(state: SessionState, event: Checkpoint) -> int:
     """How many outputs in a row had exactly this size at this level."""
-    size, level = event.output_tokens, event.level
+    size, level = event.output_tokens, str(event.level)
     if size is None:
         return 1
     known = state.output_sizes.get(level)
@@ -306,7 +328,8 @@ def _ask(
         )
     if isinstance(view, RoundView):
         before = view.prev.measured() if view.prev is not None else None
-        finding = finding._replace(round=view.now.round, before=before, now=view.now.measured())
+        number = view.now.round if view.event is None else view.event.round
+        finding = finding._replace(round=number, before=before, now=view.now.measured())
     elif isinstance(view, CheckpointView):
         finding = finding._replace(round=view.checkpoint.round, level=view.checkpoint.level)
     else:

@@ -28,16 +28,22 @@ class FleetPolicy(Struct, frozen=True, kw_only=True):
     """What `cap-depth` asks for."""
     recall_floor: float = 1.0
     """For facts whose class declares no floor of its own."""
+    rerank_spare: float = 0.10
+    """A call that keeps facts word for word or not at all, with this share of its budget to spare, selected its input."""
     erosion_ratio: float = 0.5
     """`erosion` needs a raw ratio below this: summaries outweigh raw text."""
+    erosion_horizon: int = 12
+    """It fires when the raw ratio or the spans reach their floor within this many rounds at the present pace."""
+    masked_span_fall: float = 0.10
+    """`masked` needs spans to have fallen by this share of what they were at the window's beginning."""
     stall_freed_fraction: float = 0.01
     """A pass that frees at most this share of the tokens frees nothing."""
-    stall_repeat_fraction: float = 0.05
-    """The same, where no raw text came since the round before."""
-    stall_rounds: int = 3
+    stall_rounds: int = 2
     """`no-progress` fires at this many passes in a row that get nowhere; at once where the context grew."""
-    stall_halt_rounds: int = 4
-    """Past this many it halts."""
+    stall_halt_rounds: int = 3
+    """From this many on it halts; so many failed passes in a row are told."""
+    budget_tolerance: float = 0.04
+    """A context within this share of its budget counts as held; a smaller change of its size as none."""
     same_size_calls: int = 3
     """So many outputs of exactly one size at a level, without a stop reason, are taken for a cap."""
     placeholder_tokens: int = 16

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import tomllib
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -29,7 +29,30 @@ from leadline.errors import SettingsError
 
 __all__ = ["parse_policy"]
 
-_TOP = ("version", "default", "fleets")
+_TOP: Final = ("version", "default", "fleets")
+_FRACTIONS: Final = (
+    "raw_ratio_floor",
+    "raw_ratio_exit",
+    "span_floor_fraction",
+    "recall_floor",
+    "rerank_spare",
+    "erosion_ratio",
+    "masked_span_fall",
+    "stall_freed_fraction",
+    "budget_tolerance",
+)
+_COUNTS: Final = (
+    "pin_rounds",
+    "depth_cap",
+    "erosion_horizon",
+    "stall_rounds",
+    "stall_halt_rounds",
+    "same_size_calls",
+    "good_rounds",
+    "effect_rounds",
+    "attempts",
+)
+_TIMES: Final = ("silence_ms", "command_ttl_ms", "effect_ttl_ms", "ended_linger_ms", "idle_ms")
 
 
 def parse_policy(text: str, source: str = "policy") -> Policy:
@@ -87,7 +110,7 @@ def _wrong(policy: FleetPolicy) -> list[str]:
     """Values that are of the right type and make no sense, each as a sentence."""
     found = [
         f"{name} is {getattr(policy, name)!r}; it must lie between 0 and 1"
-        for name in ("raw_ratio_floor", "raw_ratio_exit", "span_floor_fraction", "recall_floor", "erosion_ratio")
+        for name in _FRACTIONS
         if not 0 <= getattr(policy, name) <= 1
     ]
     if policy.raw_ratio_exit <= policy.raw_ratio_floor:
@@ -97,12 +120,10 @@ def _wrong(policy: FleetPolicy) -> list[str]:
         )
     if policy.span_exit_factor < 1:
         found.append(f"span_exit_factor is {policy.span_exit_factor}; it must be 1 or more")
-    counts = ("pin_rounds", "depth_cap", "good_rounds", "effect_rounds", "attempts", "stall_rounds", "stall_halt_rounds")
-    found += [f"{name} is {getattr(policy, name)}; it must be 1 or more" for name in counts if getattr(policy, name) < 1]
-    times = ("command_ttl_ms", "effect_ttl_ms", "ended_linger_ms", "idle_ms", "silence_ms")
+    found += [f"{name} is {getattr(policy, name)}; it must be 1 or more" for name in _COUNTS if getattr(policy, name) < 1]
     found += [
         f"{name} is {getattr(policy, name)}; it must be at least 1000 (milliseconds)"
-        for name in times
+        for name in _TIMES
         if getattr(policy, name) < 1000
     ]
     return found

@@ -62,6 +62,10 @@ class RoundView(NamedTuple):
     """The rounds kept, oldest first, ``now`` the last of them."""
     stalled_rounds: int = 0
     """Consecutive passes that got nowhere, this one included."""
+    stalled: bool | None = None
+    """Whether this pass got nowhere; ``None`` where no pass ran or nothing tells."""
+    taken_back: bool = False
+    """The pass had been reported as done before it was reported as failed."""
 
 
 class CheckpointView(NamedTuple):

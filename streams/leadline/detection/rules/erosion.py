@@ -2,8 +2,8 @@
 
 Fires at a raw ratio below 0.5 (the salience-inversion document: the ratio of summary to raw tokens "crosses 1.0 and keeps rising
 while the number of distinct source spans referenced by retained summaries falls") where ratio and spans both show a falling trend
-over the window. It tells how many rounds are left until the raw ratio reaches the inversion floor and until the spans reach
-theirs, each with a 90 % interval.
+over the window and one of them reaches its floor within the horizon at the present pace. It tells how many rounds are left until
+the raw ratio reaches the inversion floor and until the spans reach theirs, each with a 90 % interval.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from leadline.contracts.orders import Action, Parameters
 from leadline.contracts.session_state import Measurement
 from leadline.detection import signals
 from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule
-from leadline.detection.trend import Forecast, Trend, forecast, trend
+from leadline.detection.trend import MIN_ROUNDS, Forecast, Trend, ends, forecast, trend
 
 __all__ = ["RULE", "ratio_trend", "spans_trend"]
 
 FIRED = Decision(True, "eroding")
 UNKNOWN = Decision(False, "no-tokens")
-MOSTLY_RAW = Decision(False, "raw-ratio-at-or-above-half")
+MOSTLY_RAW = Decision(False, "raw-ratio-at-or-above-entry")
+PAST = Decision(False, "raw-ratio-below-floor")
 FEW = Decision(False, "too-few-rounds")
 STEADY = Decision(False, "raw-ratio-not-falling")
 SPANS_STEADY = Decision(False, "spans-not-falling")
+FAR = Decision(False, "floors-beyond-horizon")
 
 
 def ratio_trend(view: RoundView) -> Trend | None:
@@ -38,39 +40,49 @@ def judge(view: RoundView) -> Decision:
         return UNKNOWN
     if ratio >= view.policy.erosion_ratio:
         return MOSTLY_RAW
-    first = view.window[0]
-    # Two comparisons spare the trend wherever there plainly is none.
-    if ratio >= (first.raw_ratio or 0.0):
-        return STEADY
-    if view.now.distinct_source_spans >= first.distinct_source_spans:
-        return SPANS_STEADY
-    falling = ratio_trend(view)
-    if falling is None:
+    if ratio < view.policy.raw_ratio_floor:
+        return PAST
+    if len(view.window) < MIN_ROUNDS:
         return FEW
-    if not falling.falling:
+    # These comparisons spare the trend wherever there plainly is none.
+    first, last = ends([entry.raw_ratio or 0.0 for entry in view.window])
+    if last >= first:
         return STEADY
-    spans = spans_trend(view)
-    return FIRED if spans is not None and spans.falling else SPANS_STEADY
+    first, last = ends([entry.distinct_source_spans for entry in view.window])
+    if last >= first:
+        return SPANS_STEADY
+    ratios, spans = ratio_trend(view), spans_trend(view)
+    if ratios is None or spans is None:
+        return FEW
+    if not ratios.falling:
+        return STEADY
+    if not spans.falling:
+        return SPANS_STEADY
+    near = [left.rounds for left in _forecasts(view, ratios, spans) if left is not None]
+    return FIRED if near and min(near) <= view.policy.erosion_horizon else FAR
 
 
 def leave(view: RoundView, decision: Decision) -> Exit:
-    """Over at half raw or better; or after several rounds in which nothing falls any more."""
-    if decision is MOSTLY_RAW:
-        return Exit.OVER
-    return Exit.GOOD if decision in (STEADY, SPANS_STEADY) else Exit.STANDING
+    """Over after several rounds of mostly raw text, or in which nothing falls any more, or so slowly that it is far away."""
+    return Exit.GOOD if decision in (MOSTLY_RAW, STEADY, SPANS_STEADY, FAR) else Exit.STANDING
 
 
 def improved(view: RoundView, opening: Measurement | None) -> bool:
     return False
 
 
-def _left(view: RoundView) -> tuple[Forecast | None, Forecast | None]:
-    ratio, spans = ratio_trend(view), spans_trend(view)
+def _forecasts(view: RoundView, ratios: Trend, spans: Trend) -> tuple[Forecast | None, Forecast | None]:
+    """Until the raw ratio reaches its floor, and until the spans do."""
     floor = signals.span_floor(view.baseline_spans, view.policy)
     return (
-        forecast(view.now.raw_ratio or 0.0, view.policy.raw_ratio_floor, ratio) if ratio is not None else None,
-        forecast(view.now.distinct_source_spans, floor, spans) if spans is not None else None,
+        forecast(view.now.raw_ratio or 0.0, view.policy.raw_ratio_floor, ratios),
+        forecast(view.now.distinct_source_spans, floor, spans),
     )
+
+
+def _left(view: RoundView) -> tuple[Forecast | None, Forecast | None]:
+    ratios, spans = ratio_trend(view), spans_trend(view)
+    return (None, None) if ratios is None or spans is None else _forecasts(view, ratios, spans)
 
 
 def message(view: RoundView) -> str:
@@ -93,7 +105,12 @@ def _told(left: Forecast) -> str:
 
 
 def threshold(view: RoundView) -> dict[str, float]:
-    return {"erosion_ratio": view.policy.erosion_ratio, "raw_ratio_floor": view.policy.raw_ratio_floor}
+    return {
+        "erosion_ratio": view.policy.erosion_ratio,
+        "raw_ratio_floor": view.policy.raw_ratio_floor,
+        "span_floor": signals.span_floor(view.baseline_spans, view.policy),
+        "erosion_horizon": view.policy.erosion_horizon,
+    }
 
 
 def evidence(view: RoundView) -> Evidence:

@@ -11,7 +11,7 @@ from leadline.contracts.orders import Action, Parameters
 from leadline.contracts.session_state import Measurement
 from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule
 from leadline.detection.rules.erosion import spans_trend
-from leadline.detection.trend import trend
+from leadline.detection.trend import MIN_ROUNDS, ends, trend
 
 __all__ = ["RULE"]
 
@@ -20,31 +20,33 @@ NO_SALIENCE = Decision(False, "salience-not-reported")
 FEW = Decision(False, "too-few-rounds")
 NOT_RISING = Decision(False, "salience-not-rising")
 NOT_FALLING = Decision(False, "spans-not-falling")
+SLIGHT = Decision(False, "spans-fell-slightly")
 
 
 def judge(view: RoundView) -> Decision:
-    now, first = view.now, view.window[0]
-    if now.query_cosine_retained is None:
+    if view.now.query_cosine_retained is None:
         return NO_SALIENCE
-    # Two comparisons spare the trend wherever there plainly is none.
-    if now.distinct_source_spans >= first.distinct_source_spans:
+    points = [(item.round, value) for item in view.window if (value := item.query_cosine_retained) is not None]
+    if len(points) < MIN_ROUNDS:
+        return FEW
+    # These comparisons spare the trend wherever there plainly is none.
+    first, last = ends([entry.distinct_source_spans for entry in view.window])
+    if last >= first:
         return NOT_FALLING
-    if first.query_cosine_retained is not None and now.query_cosine_retained <= first.query_cosine_retained:
+    if last > first * (1 - view.policy.masked_span_fall):
+        return SLIGHT
+    low, high = ends([value for _, value in points])
+    if high <= low:
         return NOT_RISING
-    spans = spans_trend(view)
-    if spans is None:
-        return FEW
-    if not spans.falling:
+    spans, salience = spans_trend(view), trend(points)
+    if spans is None or not spans.falling:
         return NOT_FALLING
-    salience = trend([(item.round, value) for item in view.window if (value := item.query_cosine_retained) is not None])
-    if salience is None:
-        return FEW
-    return FIRED if salience.rising else NOT_RISING
+    return FIRED if salience is not None and salience.rising else NOT_RISING
 
 
 def leave(view: RoundView, decision: Decision) -> Exit:
     """Over after several rounds in which the two no longer part."""
-    return Exit.GOOD if decision in (NOT_RISING, NOT_FALLING) else Exit.STANDING
+    return Exit.GOOD if decision in (NOT_RISING, NOT_FALLING, SLIGHT) else Exit.STANDING
 
 
 def improved(view: RoundView, opening: Measurement | None) -> bool:
@@ -61,7 +63,7 @@ def message(view: RoundView) -> str:
 
 
 def threshold(view: RoundView) -> dict[str, float]:
-    return {}
+    return {"masked_span_fall": view.policy.masked_span_fall}
 
 
 def evidence(view: RoundView) -> Evidence:

@@ -2,25 +2,34 @@
 
 The second condition of validity of the truncation-collapse document. Loss is attributed to the first level at which a fact
 vanished: a level that merely inherits the loss does not fire. A declared or superseded drop is no loss, and what an opaque
-summary holds is unknown: at risk, never absent.
+summary holds is unknown: at risk, never absent. A call that kept some facts word for word, dropped others and had room left is told
+as re-ranking: it selected instead of abstracting.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from leadline.contracts.orders import Action, Parameters
 from leadline.contracts.session_state import Measurement
-from leadline.detection.facts import lost_at
+from leadline.detection.facts import lost_at, room_left, selected
 from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, Rule
 
 __all__ = ["RULE"]
 
 FIRED = Decision(True, "class-below-floor")
+RERANKED = Decision(True, "re-ranked-below-floor")
 OPAQUE = Decision(False, "summary-not-visible")
 NOT_REPORTED = Decision(False, "facts-not-reported")
 KEPT = Decision(False, "classes-at-or-above-floor")
 EARLIER = Decision(False, "lost-at-an-earlier-level")
+
+
+CARRY: Final = "Summarize this level again and carry each named fact along, its literal values unchanged."
+ABSTRACT: Final = (
+    "Summarize this level again: shorten every part rather than choose among them; there is room. "
+    "Carry each named fact along, its literal values unchanged."
+)
 
 
 class _Shortfall(NamedTuple):
@@ -53,7 +62,9 @@ def judge(view: CheckpointView) -> Decision:
     short = _shortfalls(view)
     if not short:
         return KEPT
-    return FIRED if any(item.lost_here for item in short) else EARLIER
+    if not any(item.lost_here for item in short):
+        return EARLIER
+    return RERANKED if selected(checkpoint, view.facts, view.policy.rerank_spare) else FIRED
 
 
 def leave(view: CheckpointView, decision: Decision) -> Exit:
@@ -77,7 +88,8 @@ def message(view: CheckpointView) -> str:
         if item.lost_here
     ]
     names = ", ".join(facts(view)[:8])
-    return f"recall floor broken at level {level}: {'; '.join(parts)}; lost here: {names}; summarize the level again"
+    how = f"; {room_left(view.checkpoint)} tokens to spare: it selected, it did not abstract" if judge(view) is RERANKED else ""
+    return f"recall floor broken at level {level}: {'; '.join(parts)}; lost here: {names}{how}; summarize the level again"
 
 
 def threshold(view: CheckpointView) -> dict[str, float]:
@@ -85,14 +97,17 @@ def threshold(view: CheckpointView) -> dict[str, float]:
 
 
 def evidence(view: CheckpointView) -> Evidence:
-    return {"lost_facts": list(facts(view)), "first_lost_level": view.checkpoint.level}
+    found: Evidence = {"lost_facts": list(facts(view)), "first_lost_level": view.checkpoint.level}
+    if judge(view) is RERANKED:
+        found["tokens_to_spare"] = room_left(view.checkpoint) or 0
+    return found
 
 
 def parameters(view: CheckpointView) -> Parameters:
     return Parameters(
         level=view.checkpoint.level,
         facts=list(facts(view)),
-        instruction="Summarize this level again and carry each named fact along, its literal values unchanged.",
+        instruction=ABSTRACT if judge(view) is RERANKED else CARRY,
     )
 
 

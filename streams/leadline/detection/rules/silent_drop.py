@@ -11,7 +11,7 @@ from typing import Final
 
 from leadline.contracts.orders import Action, Parameters
 from leadline.contracts.session_state import Measurement
-from leadline.detection.facts import lost_at
+from leadline.detection.facts import lost_at, room_left, selected
 from leadline.detection.rules import recall_floor
 from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, Rule
 
@@ -24,6 +24,7 @@ SAME_SIZE = Decision(True, "same-output-size-repeated")
 EMPTY = Decision(True, "empty-summary")
 PLACEHOLDER = Decision(True, "placeholder-summary")
 VANISHED = Decision(True, "fact-vanished-undeclared")
+RERANKED = Decision(True, "facts-re-ranked")
 CLEAN = Decision(False, "nothing-dropped")
 NOT_REPORTED = Decision(False, "not-reported")
 
@@ -32,9 +33,13 @@ _CUT_OFF: Final = frozenset({"length", "max_tokens", "max_output_tokens", "model
 _FAILED: Final = frozenset({"error", "content_filter", "refusal", "placeholder"})
 
 
+_WHOLE: Final = "Summarize this level again: a whole summary that ends of itself, with each named fact carried along."
+
+
 def _facts(view: CheckpointView) -> tuple[str, ...]:
-    """Facts first missed here, undeclared."""
-    return tuple(fact for standing in lost_at(view.checkpoint, view.facts).values() for fact in standing.lost_here)
+    """Facts first missed here, undeclared; those of a class with a floor of 0 may go."""
+    standings = lost_at(view.checkpoint, view.facts).values()
+    return tuple(fact for standing in standings if standing.floor != 0 for fact in standing.lost_here)
 
 
 def _output(view: CheckpointView) -> Decision | None:
@@ -50,7 +55,7 @@ def _output(view: CheckpointView) -> Decision | None:
     if tokens == 0:
         return EMPTY
     given = checkpoint.declared_input_tokens or 0
-    if tokens <= policy.placeholder_tokens and given >= policy.placeholder_input_tokens:
+    if given >= policy.placeholder_input_tokens and tokens <= policy.placeholder_tokens:
         return PLACEHOLDER
     if reason:
         return None  # It ended of itself.
@@ -64,7 +69,7 @@ def judge(view: CheckpointView) -> Decision:
     if found is not None:
         return found
     if _facts(view) and not recall_floor.judge(view).fired:
-        return VANISHED
+        return RERANKED if selected(view.checkpoint, view.facts, view.policy.rerank_spare) else VANISHED
     checkpoint = view.checkpoint
     reported = checkpoint.stop_reason is not None or checkpoint.output_tokens is not None or checkpoint.facts is not None
     return CLEAN if reported else NOT_REPORTED
@@ -80,7 +85,7 @@ def improved(view: CheckpointView, opening: Measurement | None) -> bool:
 
 def message(view: CheckpointView) -> str:
     checkpoint = view.checkpoint
-    level, tokens = checkpoint.level, checkpoint.output_tokens
+    level, tokens, names = checkpoint.level, checkpoint.output_tokens, ", ".join(_facts(view)[:8])
     what = {
         CUT_OFF.reason: f"the summary was cut off (stop reason {checkpoint.stop_reason!r})",
         FAILED.reason: f"the summarizer did not write a summary (stop reason {checkpoint.stop_reason!r})",
@@ -88,14 +93,20 @@ def message(view: CheckpointView) -> str:
         SAME_SIZE.reason: f"{view.same_size} summaries in a row have exactly {tokens} tokens: likely a cap",
         EMPTY.reason: "the summary is empty",
         PLACEHOLDER.reason: f"{tokens} tokens stand for {checkpoint.declared_input_tokens}: a placeholder, not a summary",
-        VANISHED.reason: f"vanished without a word: {', '.join(_facts(view)[:8])}",
+        VANISHED.reason: f"vanished without a word: {names}",
+        RERANKED.reason: f"selected instead of abstracting, with {room_left(checkpoint)} tokens to spare; gone: {names}",
     }[judge(view).reason]
     return f"silent drop at level {level}: {what}; summarize the level again"
 
 
 def threshold(view: CheckpointView) -> dict[str, float]:
-    cap = view.checkpoint.output_cap
-    return {"output_cap": cap} if cap else {}
+    policy, cap = view.policy, view.checkpoint.output_cap
+    values: dict[str, float] = {
+        "placeholder_tokens": policy.placeholder_tokens,
+        "placeholder_input_tokens": policy.placeholder_input_tokens,
+        "same_size_calls": policy.same_size_calls,
+    }
+    return values | {"output_cap": cap} if cap else values
 
 
 def evidence(view: CheckpointView) -> Evidence:
@@ -105,6 +116,8 @@ def evidence(view: CheckpointView) -> Evidence:
         found["output_tokens"] = checkpoint.output_tokens
     if checkpoint.stop_reason is not None:
         found["stop_reason"] = checkpoint.stop_reason
+    if checkpoint.source_spans is not None:
+        found["source_spans"] = checkpoint.source_spans
     if lost := _facts(view):
         found["lost_facts"] = list(lost)
     return found
@@ -115,7 +128,7 @@ def parameters(view: CheckpointView) -> Parameters:
     return Parameters(
         level=view.checkpoint.level,
         facts=list(lost) or None,
-        instruction="Summarize this level again: a whole summary that ends of itself, with each named fact carried along.",
+        instruction=recall_floor.ABSTRACT if judge(view) is RERANKED else _WHOLE,
     )
 
 

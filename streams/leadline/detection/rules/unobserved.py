@@ -20,6 +20,8 @@ SEEN = Decision(False, "observed")
 
 def contradiction(event: Round) -> str:
     """What a round says that cannot all be true; empty where it is consistent."""
+    if event.raw_tokens + event.summary_tokens == 0:
+        return ""  # Nothing was measured, so nothing can disagree.
     if event.summary_tokens > 0 and event.summary_depth_max == 0:
         return "summary tokens without a summary (depth 0)"
     if event.summary_tokens == 0 and event.summary_depth_max > 0:
@@ -44,8 +46,8 @@ def judge(view: PresenceView) -> Decision:
 
 
 def leave(view: PresenceView, decision: Decision) -> Exit:
-    """Over when nothing is missing any more; or, where rounds are lost for good, after several that came in order."""
-    return Exit.OVER if view.aspect == "silence" or view.gaps == 0 else Exit.GOOD
+    """Silence is over with the next event; for the rest it takes several rounds that came in order and agree with themselves."""
+    return Exit.OVER if view.aspect == "silence" else Exit.GOOD
 
 
 def improved(view: PresenceView, opening: Measurement | None) -> bool:
