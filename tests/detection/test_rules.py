@@ -16,7 +16,10 @@ from leadline.contracts.session_state import Measurement
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rules import (
     CHECKPOINT_RULES,
+    PRESENCE_RULES,
     ROUND_RULES,
+    RULE_NAMES,
+    UNHEEDED,
     budget_open,
     depth_pin,
     drift,
@@ -235,6 +238,11 @@ RECALL: list[Case] = [
     ("not in this call's input", [ALL, checkpoint(1, {"C1": "verbatim"}, input_facts=["C1"])], "classes-at-or-above-floor"),
     ("in this call's input", [ALL, checkpoint(1, {"C1": "verbatim"}, input_facts=["C1", "C2"])], "class-below-floor!"),
     ("nothing declared", [checkpoint(1, {})], "classes-at-or-above-floor"),
+    (
+        "some word for word, the rest gone, room left",
+        [ALL, checkpoint(1, {"C1": "verbatim"}, budget_tokens=2000, output_tokens=900)],
+        "re-ranked-below-floor!",
+    ),
 ]
 
 TABLES: dict[str, list[Case]] = {
@@ -286,14 +294,17 @@ def test_the_tables_reach_every_reason(module: ModuleType) -> None:
 
 
 def test_every_rule_is_in_one_list_under_one_name() -> None:
-    names = [*(rule.name for rule in ROUND_RULES), *(rule.name for rule in CHECKPOINT_RULES)]
+    names = [rule.name for rule in ROUND_RULES]
+    names += [rule.name for rule in CHECKPOINT_RULES]
+    names += [rule.name for rule in PRESENCE_RULES]
+    assert [*names, UNHEEDED] == list(RULE_NAMES)
     assert len(set(names)) == len(names)
     assert set(TABLES) <= set(names)
     assert names.index("inversion") < names.index("provenance-floor") < names.index("depth-pin")
 
 
 def test_every_rule_that_was_asked_gives_a_reason_fired_or_not() -> None:
-    assert {rule.name for rule in ROUND_RULES} == set(watch(round_(1)).reasons)
+    assert {*(rule.name for rule in PRESENCE_RULES), *(rule.name for rule in ROUND_RULES)} == set(watch(round_(1)).reasons)
     asked = set(watch(checkpoint(1)).reasons)
     assert {rule.name for rule in CHECKPOINT_RULES} == asked
 

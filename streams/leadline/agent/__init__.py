@@ -6,6 +6,7 @@ another and acted on where the agent asks.
 
 from leadline.agent.client import Client, connect
 from leadline.agent.control import State
+from leadline.agent.coverage import uncovered
 from leadline.agent.emitter import Emitted, Emitter
 from leadline.agent.facts import Fact, assess
 from leadline.agent.guard import check_inversion, check_recall
@@ -33,4 +34,5 @@ __all__ = [
     "check_inversion",
     "check_recall",
     "connect",
+    "uncovered",
 ]

@@ -47,6 +47,7 @@ class CallCounts(TypedDict, total=False):
     consumed_input_tokens: int
     source_spans: int
     seen_spans: int
+    unseen_span_ids: list[str]
     output_tokens: int
     output_cap: int
     stop_reason: str

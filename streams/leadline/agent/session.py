@@ -11,6 +11,7 @@ from typing import Final, Protocol, Self, Unpack
 
 from leadline.agent import guard as local
 from leadline.agent.control import Answer, State
+from leadline.agent.coverage import is_placeholder
 from leadline.agent.facts import Fact, assess
 from leadline.agent.inbox import Inbox
 from leadline.agent.ledger import Ledger
@@ -237,6 +238,12 @@ class Session:
         :class:`leadline.errors.RecallFloorViolation` only with ``guard="raise"``, once the checkpoint was sent.
         """
         given = None if input_facts is None else list(input_facts)
+        if text is not None and visible and is_placeholder(text):
+            counts["stop_reason"] = "placeholder"
+        if text is not None and visible and not text.strip():
+            counts.setdefault("output_tokens", 0)
+        if "unseen_span_ids" in counts:
+            counts["unseen_span_ids"] = counts["unseen_span_ids"][: limits.MAX_SUMMARIES]
         found: dict[str, FactState] = {}
         if text is not None or not visible:
             asked = (

@@ -182,6 +182,8 @@ class Checkpoint(_Event, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     consumed_input_tokens: Count | None = None
     source_spans: Count | None = None
     seen_spans: Count | None = None
+    unseen_span_ids: Annotated[list[Id], Meta(max_length=limits.MAX_SUMMARIES)] | None = None
+    """Which spans neither the call saw nor the working set still holds, by id; the first ones where there are many."""
     output_tokens: Count | None = None
     output_cap: Count | None = None
     stop_reason: OptionalId | None = None

@@ -26,8 +26,9 @@ def _unread_tokens(view: CheckpointView) -> int:
 
 
 def _unseen_spans(view: CheckpointView) -> int:
-    source, seen = view.checkpoint.source_spans, view.checkpoint.seen_spans
-    return 0 if source is None or seen is None else source - seen
+    source, seen, named = view.checkpoint.source_spans, view.checkpoint.seen_spans, view.checkpoint.unseen_span_ids or ()
+    counted = 0 if source is None or seen is None else source - seen
+    return max(counted, len(named)) if named else counted
 
 
 def judge(view: CheckpointView) -> Decision:
@@ -40,7 +41,7 @@ def judge(view: CheckpointView) -> Decision:
         return DISAGREE
     checkpoint = view.checkpoint
     tokens = checkpoint.declared_input_tokens is not None and checkpoint.consumed_input_tokens is not None
-    spans = checkpoint.source_spans is not None and checkpoint.seen_spans is not None
+    spans = checkpoint.unseen_span_ids is not None or (checkpoint.source_spans is not None and checkpoint.seen_spans is not None)
     return CLOSED if tokens or spans else NOT_REPORTED
 
 
@@ -57,7 +58,10 @@ def message(view: CheckpointView) -> str:
     level = view.checkpoint.level
     parts = []
     if (unseen := _unseen_spans(view)) > 0:
-        parts.append(f"{unseen} of {view.checkpoint.source_spans} source spans were never seen by the summarizer")
+        names = ", ".join((view.checkpoint.unseen_span_ids or [])[:8])
+        total = "" if view.checkpoint.source_spans is None else f" of {view.checkpoint.source_spans}"
+        which = f" ({names})" if names else ""
+        parts.append(f"{unseen}{total} source spans were never seen by the summarizer{which}")
     if (unread := _unread_tokens(view)) > 0:
         parts.append(f"{unread} of {view.checkpoint.declared_input_tokens} input tokens were not consumed")
     if not parts:
@@ -75,6 +79,8 @@ def evidence(view: CheckpointView) -> Evidence:
     limit = checkpoint.consumed_input_tokens or checkpoint.budget_tokens
     if checkpoint.declared_input_tokens is not None and limit:
         found["overshoot"] = round(checkpoint.declared_input_tokens / limit, 2)
+    if checkpoint.unseen_span_ids:
+        found["unseen_span_ids"] = list(checkpoint.unseen_span_ids)
     if checkpoint.stop_reason is not None:
         found["stop_reason"] = checkpoint.stop_reason
     return found

@@ -1,8 +1,8 @@
 """``no-progress``: compaction that frees nothing, grows the context, fails, or repeats at once: it can only spin.
 
-Measured by what a round says of itself before and after the pass, against its budget and the round before. It halts past a count,
-and without a rehydration plan: putting text back would feed the loop. A small step is no stall: continuous eviction frees just what
-came in, and a pass within its budget had nothing more to free.
+Measured by what a round says of itself before and after the pass, against its budget and the round before. It halts past a
+count, and without a rehydration plan: putting text back would feed the loop. A small step is no stall: continuous eviction frees
+just what came in, and a pass within its budget had nothing more to free.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The second condition of validity of the truncation-collapse document. Loss is attributed to the first level at which a fact
 vanished: a level that merely inherits the loss does not fire. A declared or superseded drop is no loss, and what an opaque
-summary holds is unknown: at risk, never absent. A call that kept some facts word for word, dropped others and had room left is told
-as re-ranking: it selected instead of abstracting.
+summary holds is unknown: at risk, never absent. A call that kept some facts word for word, dropped others and had room left is
+told as re-ranking: it selected instead of abstracting.
 """
 
 from __future__ import annotations

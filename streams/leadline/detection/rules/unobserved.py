@@ -28,9 +28,6 @@ def contradiction(event: Round) -> str:
         return f"depth {event.summary_depth_max} without summary tokens"
     if event.raw_tokens > 0 and event.distinct_source_spans == 0:
         return "raw tokens without a source span"
-    before = event.before
-    if before is not None and event.dropped_spans is not None and event.dropped_spans > before.distinct_source_spans:
-        return f"{event.dropped_spans} spans dropped of {before.distinct_source_spans}"
     listed = event.summaries
     if listed and max(item.depth for item in listed) > event.summary_depth_max:
         return f"a listed summary is deeper than depth {event.summary_depth_max}"
