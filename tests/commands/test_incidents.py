@@ -255,15 +255,20 @@ def test_recovery_counts_although_the_acknowledgement_was_lost() -> None:
 
 
 @pytest.mark.parametrize("first", ["accepted", "done"])
-def test_a_refusal_is_escalated_at_once(first: Any) -> None:
+def test_a_refusal_is_answered_with_the_next_attempt_and_the_last_one_is_escalated(first: Any) -> None:
+    """A refusal may mean that a later command had overtaken this one: the next attempt has a later number."""
     monitor = inverted()
     monitor.send(ack(monitor.commands[0], "refused", detail="no"))
-    assert monitor.told() == ["inversion!", "halt#1", "unheeded!", "stop-agent#1"]
+    assert monitor.told() == ["inversion!", "halt#1", "halt#2"]
+    assert monitor.commands[1].seq > monitor.commands[0].seq
+    monitor.send(ack(monitor.commands[1], "refused"))
+    monitor.send(ack(monitor.commands[2], "refused"))
+    assert monitor.told() == ["inversion!", "halt#1", "halt#2", "halt#3", "unheeded!", "stop-agent#1"]
     violation = monitor.violations[-1]
     assert (violation.reason, violation.action, violation.severity) == ("refused", "stop-agent", "critical")
-    assert violation.evidence == {"command_id": monitor.commands[0].command_id, "kind": "halt"}
-    monitor.send(ack(monitor.commands[0], first))
-    assert len(monitor.sent) == 4
+    assert violation.evidence == {"command_id": monitor.commands[2].command_id, "kind": "halt"}
+    monitor.send(ack(monitor.commands[2], first))
+    assert len(monitor.sent) == 6
 
 
 def test_an_agent_that_got_it_too_late_is_told_again() -> None:
@@ -702,9 +707,9 @@ def test_incidents_past_the_bound_are_counted_not_opened() -> None:
     monitor = Monitor(only("budget-open"))
     monitor.send(*(checkpoint(level, seen_spans=0) for level in range(limits.MAX_OPEN_INCIDENTS + 5)))
     state = monitor.state()
-    assert len(state.incidents) == limits.MAX_OPEN_INCIDENTS
-    assert state.counts.overflow == 5
-    assert len(monitor.violations) == limits.MAX_OPEN_INCIDENTS
+    assert len(state.incidents) == limits.MAX_LEVEL_INCIDENTS
+    assert state.counts.overflow == limits.MAX_OPEN_INCIDENTS + 5 - limits.MAX_LEVEL_INCIDENTS
+    assert len(monitor.violations) == limits.MAX_LEVEL_INCIDENTS
 
 
 def test_the_condition_of_a_session_is_its_gravest_trouble() -> None:

@@ -13,8 +13,8 @@ NOW = 5000
 
 EXPECTED = """
             accepted   done       refused     expired    deadline   no-effect  improved   recovered
-issued      accepted   accepted   escalated!  retry      retry      retry      issued     resolved*
-accepted    accepted   accepted   escalated!  accepted   retry      retry      effective  resolved*
+issued      accepted   accepted   retry       retry      retry      retry      issued     resolved*
+accepted    accepted   accepted   retry       accepted   retry      retry      effective  resolved*
 effective   effective  effective  effective   effective  retry      retry      effective  resolved*
 escalated   escalated  escalated  escalated   escalated  escalated  escalated  escalated  resolved*
 """

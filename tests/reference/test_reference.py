@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
+from leadline.contracts import limits
 from leadline.contracts.limits import MAX_COUNT
 from leadline.contracts.orders import Violation
 from leadline.contracts.session_state import Measurement
@@ -169,7 +170,8 @@ def sessions(draw: st.DrawFn) -> tuple[list[CompactionState], int, int]:
         state.summary_depth_max = limit if deep else min(state.summary_depth_max, limit)
         if deep:
             # Mostly sound rounds, so that the pin is reached before anything else is raised.
-            state.raw_tokens, state.distinct_source_spans = state.raw_tokens + state.summary_tokens, max(1, at_start)
+            state.raw_tokens = min(limits.MAX_COUNT, state.raw_tokens + state.summary_tokens)
+            state.distinct_source_spans = max(1, at_start)
         pinned = pinned + 1 if state.summary_depth_max >= max(limit, 2) else 0
         state.rounds_at_max_depth = pinned
     return rounds, at_start, limit

@@ -20,12 +20,15 @@ from leadline.contracts.ids import state_key
 from leadline.contracts.orders import Cause, Command, Tick, Violation
 from leadline.contracts.reasons import Reason
 from leadline.contracts.session_state import SessionState
+from leadline.contracts.times import parse_ms
 from leadline.contracts.trace import read_trace
 from leadline.detection.observe import observe
 from leadline.detection.policy import FleetPolicy, Policy
 from leadline.errors import Malformed
 
 __all__ = ["DeadLetter", "Folded", "Incoming", "fold"]
+
+_CLOCK_SKEW_MS = 60_000
 
 
 class Incoming(NamedTuple):
@@ -77,6 +80,9 @@ def fold(
     now: int,
 ) -> Folded:
     """Apply ``batch`` (one partition, ascending offsets) at time ``now`` (ms since 1970).
+
+    What a state remembers comes from the records alone (their receive times are the broker's): a replay ends in the same states.
+    ``now`` stamps what is sent, and stands in for a receive time that a record lacks or that lies far in the future.
 
     ``load`` gives the state stored under a state key; it is asked once for each session in the batch. Never raises for
     anything that an agent can send.
@@ -136,11 +142,14 @@ def _apply(
         state = SessionState(session_id=event.session_id, agent_id=event.agent_id)
     rules = policy.of(getattr(event, "fleet", "") or state.fleet)
     if isinstance(event, Tick):
+        # The monitor's clock may be a little ahead of the broker's: its word is taken for that little.
+        claimed = parse_ms(event.due_at) or 0
+        receive = max(receive, min(claimed, receive + _CLOCK_SKEW_MS))
         due = state.deadline
-        if due is None or due > now:
+        if due is None or due > receive:
             folded.ignore("tick-early")
             return
-        if now >= _removal(state, rules):
+        if receive >= _removal(state, rules):
             folded.states[key] = None
             return
     observation = observe(state, event, receive, rules)
@@ -161,7 +170,7 @@ def _apply(
             folded.tolerate("bad-trace-context", 1)
     event_id = "" if isinstance(event, Tick) else event.event_id
     cause = Cause(event_id=event_id, partition=record.partition, offset=record.offset)
-    folded.outputs.extend(settle(observation, event, now, rules, cause, policy.version))
+    folded.outputs.extend(settle(observation, event, receive, rules, cause, policy.version, max(now, receive)))
     state.deadline = next_deadline(state, rules)
     folded.states[key] = state
 

@@ -41,12 +41,23 @@ _REPEATS_WITHOUT_ACK = 2
 """Firings after which a retry counts as repeated trouble though nobody acknowledged it."""
 
 
-def settle(observation: Observation, event: Event, now: int, policy: FleetPolicy, cause: Cause, version: str = "") -> Outputs:
+def settle(
+    observation: Observation,
+    event: Event,
+    now: int,
+    policy: FleetPolicy,
+    cause: Cause,
+    version: str = "",
+    sent_at: int | None = None,
+) -> Outputs:
     """Decide what is done about an observation at ``now`` (ms since 1970): updates its state, returns what to send.
+
+    ``now`` is the event's own receive time, so that a replay ends in the same state; ``sent_at`` (unless given, ``now``) stamps
+    the records that go out.
 
     ``version`` of the policy is named in what is sent; ids do not depend on it.
     """
-    outputs = _Settlement(observation.state, now, policy, cause).run(observation, event)
+    outputs = _Settlement(observation.state, now, policy, cause, now if sent_at is None else sent_at).run(observation, event)
     return [replace(item, policy=version) for item in outputs] if version else outputs
 
 
@@ -65,8 +76,8 @@ def next_deadline(state: SessionState, policy: FleetPolicy) -> int:
 
 
 def _watched(command: CommandState) -> bool:
-    """Whether its deadline means something. A halt that asks for nothing but to stop is obeyed by silence, once accepted."""
-    if command.kind == "halt" and command.parameters == Parameters():
+    """Whether its deadline means something. What asks for nothing but to stop is obeyed by silence, once accepted."""
+    if command.kind in ("halt", "stop-agent") and command.parameters == Parameters():
         return command.stage is Stage.ISSUED
     return command.stage in _WATCHED
 
@@ -74,11 +85,12 @@ def _watched(command: CommandState) -> bool:
 class _Settlement:
     """One event's worth of work on one state; exists for the length of one :func:`settle`."""
 
-    __slots__ = ("arrival", "cause", "now", "outputs", "policy", "state")
+    __slots__ = ("arrival", "cause", "now", "outputs", "policy", "sent_at", "state")
 
-    def __init__(self, state: SessionState, now: int, policy: FleetPolicy, cause: Cause) -> None:
+    def __init__(self, state: SessionState, now: int, policy: FleetPolicy, cause: Cause, sent_at: int) -> None:
         self.state = state
         self.now = now
+        self.sent_at = sent_at
         self.policy = policy
         self.cause = cause
         self.outputs: Outputs = []
@@ -147,15 +159,27 @@ class _Settlement:
             self._stands(known, finding)
 
     def _open(self, finding: Finding, event: Event) -> None:
-        if len(self.state.incidents) >= limits.MAX_OPEN_INCIDENTS:
+        if not self._has_room(finding):
             self.state.counts = replace(self.state.counts, overflow=self.state.counts.overflow + 1)
             return
         opened_by = _opened_by(event, self.state, self.cause, self.arrival)
         incident = issue.opened(self.state, finding, opened_by, self.policy, self.now, self.cause)
-        self.outputs.append(issue.violation(self.state, incident, finding, self.now))
+        self.outputs.append(issue.violation(self.state, incident, finding, self.sent_at))
         if incident.mode == "enforce" and finding.action != "none":
             incident = self._command(incident, finding.action, 1, finding.parameters, finding.message)
         self._put(incident)
+
+    def _has_room(self, finding: Finding) -> bool:
+        """Levels are many, and the agent names them: they never take the places of what is wrong with the session itself."""
+        incidents = self.state.incidents
+        if finding.level is not None:
+            return sum(item.level is not None for item in incidents) < limits.MAX_LEVEL_INCIDENTS
+        if len(incidents) >= limits.MAX_OPEN_INCIDENTS:
+            released = next((item for item in incidents if item.releasing), None)
+            if released is None:
+                return False
+            self._drop(released)
+        return True
 
     def _command(self, incident: Incident, kind: CommandKind, attempt: int, parameters: Parameters, reason: str) -> Incident:
         incident, record = issue.command(
@@ -167,6 +191,7 @@ class _Settlement:
             reason,
             self.policy,
             self.now,
+            self.sent_at,
         )
         if record.kind == "cap-depth":
             self.state.depth_cap = parameters.max_depth
@@ -180,6 +205,9 @@ class _Settlement:
         command = incident.command
         if command is not None:
             command = replace(command, repeats=command.repeats + 1)
+            if command.kind == finding.action and finding.parameters.plan:
+                # Should it be issued again, then with a plan over the summaries that there are by now.
+                command = replace(command, parameters=finding.parameters)
             if command.kind == "retry-level" and facts:
                 # Should it be issued again, then for all that was lost by now.
                 command = replace(command, parameters=replace(command.parameters, facts=list(facts)))
@@ -236,7 +264,7 @@ class _Settlement:
     def _escalate(self, incident: Incident, signal: Signal) -> None:
         if incident.rule == UNHEEDED:
             return  # Stopping the agent was the last resort; the violation stays open for people.
-        child, record = issue.unheeded(self.state, incident, _WHY.get(signal, signal.value), self.now, self.policy)
+        child, record = issue.unheeded(self.state, incident, _WHY.get(signal, signal.value), self.now, self.sent_at, self.policy)
         watched = self.policy.mode(UNHEEDED) != "off"
         if watched:
             self.outputs.append(record)

@@ -26,6 +26,7 @@ def opened(state: SessionState, finding: Finding, opened_by: str, policy: FleetP
         opened_round=finding.round if finding.round is not None else (state.last_round or 0),
         opening=state.window[-1] if finding.level is None and state.window else None,
         level=finding.level,
+        call_input=finding.call_input,
         facts=finding.facts,
         cause=cause,
         traceparent=state.traceparent,
@@ -33,8 +34,10 @@ def opened(state: SessionState, finding: Finding, opened_by: str, policy: FleetP
     )
 
 
-def violation(state: SessionState, incident: Incident, finding: Finding, now: int) -> Violation:
-    """The one violation of an incident. In shadow mode ``action`` is what enforcement would have done."""
+def violation(state: SessionState, incident: Incident, finding: Finding, sent_at: int) -> Violation:
+    """The one violation of an incident, sent at ``sent_at`` (ms since 1970).
+
+    In shadow mode ``action`` is what enforcement would have done."""
     action: Action = finding.action if incident.mode in ("enforce", "shadow") else "none"
     return Violation(
         violation_id=ids.violation_id(incident.incident_id),
@@ -47,7 +50,7 @@ def violation(state: SessionState, incident: Incident, finding: Finding, now: in
         agent_id=state.agent_id,
         fleet=state.fleet,
         epoch=state.epoch,
-        detected_at=format_ms(now),
+        detected_at=format_ms(sent_at),
         message=finding.message,
         action=action,
         round=finding.round,
@@ -71,11 +74,15 @@ def command(
     reason: str,
     policy: FleetPolicy,
     now: int,
+    sent_at: int,
 ) -> tuple[Incident, Command]:
-    """Issue a command for ``incident``; takes the next ``seq`` from ``state`` (a working copy)."""
+    """Issue a command for ``incident``; takes the next ``seq`` from ``state`` (a working copy).
+
+    ``now`` is the time of the event that led here, and all that the state remembers: the same on every replay. ``sent_at``, on
+    the wire, is the time of sending: an agent must not drop as expired what a monitor that was away sends late.
+    """
     seq = state.next_seq
     state.next_seq = seq + 1
-    expires_at = now + policy.command_ttl_ms
     record = Command(
         command_id=ids.command_id(incident.incident_id, kind, attempt),
         seq=seq,
@@ -85,8 +92,8 @@ def command(
         agent_id=state.agent_id,
         fleet=state.fleet,
         epoch=state.epoch,
-        issued_at=format_ms(now),
-        expires_at=format_ms(expires_at),
+        issued_at=format_ms(sent_at),
+        expires_at=format_ms(sent_at + policy.command_ttl_ms),
         attempt=attempt,
         rule=incident.rule,
         reason=reason,
@@ -102,7 +109,7 @@ def command(
         stage=Stage.ISSUED,
         attempt=attempt,
         issued_at=now,
-        deadline=expires_at,
+        deadline=now + policy.command_ttl_ms,
         parameters=parameters,
         reason=reason,
     )
@@ -114,7 +121,9 @@ def subject_of(incident: Incident) -> str:
     return f"{incident.rule}/{incident.subject}" if incident.subject else incident.rule
 
 
-def unheeded(state: SessionState, parent: Incident, why: str, now: int, policy: FleetPolicy) -> tuple[Incident, Violation]:
+def unheeded(
+    state: SessionState, parent: Incident, why: str, now: int, sent_at: int, policy: FleetPolicy
+) -> tuple[Incident, Violation]:
     """A command of ``parent`` had no acknowledgement, or no effect, after its attempts."""
     failed = parent.command
     assert failed is not None
@@ -145,7 +154,7 @@ def unheeded(state: SessionState, parent: Incident, why: str, now: int, policy: 
         agent_id=state.agent_id,
         fleet=state.fleet,
         epoch=state.epoch,
-        detected_at=format_ms(now),
+        detected_at=format_ms(sent_at),
         message=f"{failed.kind} for {subject} was not heeded ({why}) after {failed.attempt} of {policy.attempts} attempts",
         action="stop-agent" if commands_stop else "none",
         round=state.last_round,

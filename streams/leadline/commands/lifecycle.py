@@ -6,9 +6,9 @@
       ISSUED ────────────────────▶ ACCEPTED ────────────────▶ EFFECTIVE ────────────▶ RESOLVED
         │ ▲                          │    │                     │   │                    ▲
         │ └──────── reissue ─────────┘    └──── recovered ──────┼───┼────────────────────┤
-        │   (attempt + 1: it expired, or had no effect) ◀───────┘   │                    │
+        │   (attempt + 1: expired, refused, without effect) ◀───┘   │                    │
         │                                                           │ attempts used up   │
-        └──── refused, or attempts used up ────▶ ESCALATED ◀────────┘                    │
+        └────────── attempts used up ──────────▶ ESCALATED ◀────────┘                    │
                                                      └────────── recovered ──────────────┘
       A session that ends or begins anew takes its commands with it: there is nothing left to repair.
 
@@ -68,7 +68,8 @@ FINAL: Final = frozenset({Stage.RESOLVED})
 TABLE: Final[dict[tuple[Stage, Signal], Stage | None]] = {
     (_I, Signal.ACCEPTED): _A,
     (_I, Signal.DONE): _A,
-    (_I, Signal.REFUSED): _X,
+    # Refused may mean overtaken by a later command: the next attempt has a later number.
+    (_I, Signal.REFUSED): _RETRY,
     (_I, Signal.EXPIRED): _RETRY,
     (_I, Signal.DEADLINE): _RETRY,
     (_I, Signal.NO_EFFECT): _RETRY,
@@ -77,7 +78,7 @@ TABLE: Final[dict[tuple[Stage, Signal], Stage | None]] = {
     (_I, Signal.RECOVERED): Stage.RESOLVED,
     (_A, Signal.ACCEPTED): _A,
     (_A, Signal.DONE): _A,
-    (_A, Signal.REFUSED): _X,
+    (_A, Signal.REFUSED): _RETRY,
     (_A, Signal.EXPIRED): _A,
     (_A, Signal.DEADLINE): _RETRY,
     (_A, Signal.NO_EFFECT): _RETRY,
@@ -125,6 +126,4 @@ def advance(command: CommandState, signal: Signal, now: int, policy: FleetPolicy
     after = replace(command, stage=stage)
     if moved and stage in (_A, _E):
         after = replace(after, deadline=now + policy.effect_ttl_ms, misses=0)
-    if moved and stage is _X:
-        return Transition(after, Instruction.ESCALATE)
     return Transition(after, Instruction.RELEASE if moved and stage is Stage.RESOLVED else Instruction.NONE)

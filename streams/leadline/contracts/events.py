@@ -190,6 +190,8 @@ class Checkpoint(_Event, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     declared_drops: Annotated[list[DeclaredDrop], Meta(max_length=limits.MAX_FACTS)] = []
     facts: Annotated[list[FactStatus], Meta(max_length=limits.MAX_FACTS)] | None = None
     """Absent means not reported; an empty list means that nothing survived."""
+    retry_of: OptionalId = ""
+    """The id of the command that this call obeys: the level summarized again."""
     input_facts: Annotated[list[Id], Meta(max_length=limits.MAX_FACTS)] | None = None
     """The facts that were in this call's input; absent means every fact of the session."""
     summary_visible: bool = True

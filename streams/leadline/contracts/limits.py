@@ -42,6 +42,8 @@ MAX_SUMMARIES: Final = 256
 """Summaries listed in one round."""
 MAX_OPEN_INCIDENTS: Final = 32
 """Incidents of one session that rules can open at once; a further one is counted, not opened. Escalations come on top."""
+MAX_LEVEL_INCIDENTS: Final = 20
+"""Those among them that are about a checkpoint level."""
 WINDOW_ROUNDS: Final = 16
 """Rounds whose measurements a session's state keeps."""
 RECENT_EVENTS: Final = 16

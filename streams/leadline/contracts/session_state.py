@@ -115,6 +115,8 @@ class Incident(Struct, frozen=True, omit_defaults=True):
     opened_round: int
     opening: Measurement | None = None
     level: int | None = None
+    call_input: int | None = None
+    """Input of the summarizer call that opened it, in tokens (in spans where it gave no tokens)."""
     facts: tuple[str, ...] = ()
     firings: int = 1
     good_rounds: int = 0

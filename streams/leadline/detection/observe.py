@@ -18,6 +18,7 @@ from leadline.contracts.orders import Action, CommandKind, Measured, Parameters,
 from leadline.contracts.session_state import Measurement, SessionState
 from leadline.detection import bounded
 from leadline.detection import facts as following
+from leadline.detection.calls import call_input
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rounds import Arrival, arrive, measurement_of, remember
 from leadline.detection.rules import CHECKPOINT_RULES, PRESENCE_RULES, ROUND_RULES, no_progress
@@ -57,6 +58,7 @@ class Finding(NamedTuple):
     on_repeat: CommandKind | None = None
     round: int | None = None
     level: int | None = None
+    call_input: int | None = None
     before: Measured | None = None
     now: Measured | None = None
 
@@ -268,7 +270,7 @@ def _checkpoint(state: SessionState, event: Checkpoint, policy: FleetPolicy) -> 
         state.facts_reported = True
     elif state.facts_reported is None:
         state.facts_reported = False
-    view = CheckpointView(event, state.facts, policy, _same_size(state, event))
+    view = CheckpointView(event, state.facts, policy, same_size=_same_size(state, event))
     findings: list[Finding] = []
     reasons: list[tuple[str, Decision]] = []
     for rule in CHECKPOINT_RULES:
@@ -312,7 +314,10 @@ def _ask(
     )
     if not decision.fired and open_one is None:
         return decision
-    leaving = Exit.STANDING if decision.fired else rule.exit(view, decision)
+    asked = view
+    if isinstance(view, CheckpointView):
+        asked = view._replace(incident=open_one)
+    leaving = Exit.STANDING if decision.fired else rule.exit(asked, decision)
     opening = open_one.opening if open_one is not None else None
     finding = Finding(rule.name, subject, decision, leaving, rule.improved(view, opening))
     if decision.fired:
@@ -331,7 +336,8 @@ def _ask(
         number = view.now.round if view.event is None else view.event.round
         finding = finding._replace(round=number, before=before, now=view.now.measured())
     elif isinstance(view, CheckpointView):
-        finding = finding._replace(round=view.checkpoint.round, level=view.checkpoint.level)
+        checkpoint = view.checkpoint
+        finding = finding._replace(round=checkpoint.round, level=checkpoint.level, call_input=call_input(checkpoint))
     else:
         finding = finding._replace(round=view.round)
     findings.append(finding)

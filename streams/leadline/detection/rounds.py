@@ -4,7 +4,8 @@ Each case has one outcome, counted in :class:`~leadline.contracts.session_state.
 
 ==================  ==================================================================================================
 next, or later      applied; rounds skipped on the way are counted as ``gaps`` until they arrive
-seen already        ignored (``duplicates``); yet a round reported ok and then ``failed`` is taken back (``superseded``)
+seen already        ignored (``duplicates``); yet the last round, reported ok and then ``failed``, is taken back, and one that
+                    failed or measured nothing and is then done is applied (both ``superseded``)
 missing until now   kept in the window in its place (``reordered``, one gap fewer); later rounds were judged already, so it
                     opens no incident
 beyond the reach    ignored (``late``); the reach is :data:`REACH` rounds
@@ -79,6 +80,11 @@ def arrive(state: SessionState, event: Round) -> Arrival:
         # A round from before the first one seen is no gap that was counted, so there may be none to take off.
         state.counts = replace(counts, reordered=counts.reordered + 1, gaps=max(0, counts.gaps - 1))
         return Arrival.REORDERED
+    measured = event.outcome != "failed" and event.raw_tokens + event.summary_tokens > 0
+    if number == last and measured and not (state.window and state.window[-1].round == number):
+        # It had failed, or measured nothing, and was done again under its number.
+        state.counts = replace(counts, superseded=counts.superseded + 1)
+        return Arrival.NEXT
     if event.outcome == "failed" and state.window and state.window[-1].round == number:
         state.counts = replace(counts, superseded=counts.superseded + 1)
         return Arrival.SUPERSEDES

@@ -12,7 +12,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 
 from leadline.contracts.events import Checkpoint, Round
 from leadline.contracts.orders import Action, CommandKind, Parameters, Severity
-from leadline.contracts.session_state import FactRecord, Measurement
+from leadline.contracts.session_state import FactRecord, Incident, Measurement
 from leadline.detection.policy import FleetPolicy
 
 __all__ = ["CheckpointRule", "CheckpointView", "Decision", "Evidence", "Exit", "PresenceView", "RoundRule", "RoundView", "Rule"]
@@ -74,6 +74,8 @@ class CheckpointView(NamedTuple):
     checkpoint: Checkpoint
     facts: dict[str, FactRecord]
     policy: FleetPolicy
+    incident: Incident | None = None
+    """The incident that the rule asked has open at this level, if any."""
     same_size: int = 1
     """Consecutive outputs of exactly this size at this level."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from leadline.contracts.orders import Action, Parameters
 from leadline.contracts.session_state import Measurement
+from leadline.detection.calls import stands_for
 from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, Rule
 
 __all__ = ["RULE"]
@@ -47,7 +48,7 @@ def judge(view: CheckpointView) -> Decision:
 
 def leave(view: CheckpointView, decision: Decision) -> Exit:
     """Over when the level is summarized again and this time closes."""
-    return Exit.OVER if decision is CLOSED else Exit.STANDING
+    return Exit.OVER if decision is CLOSED and stands_for(view) else Exit.STANDING
 
 
 def improved(view: CheckpointView, opening: Measurement | None) -> bool:

@@ -23,8 +23,8 @@ NOT_YET = Decision(False, "pinned-within-allowance")
 
 
 def at_limit(depth: int, max_depth: int, depth_cap: int | None) -> bool:
-    """Whether a round of this depth counts as pinned."""
-    if depth < _DEPTH or depth < max_depth:
+    """Whether a round of this depth counts as pinned. A ``max_depth`` of 0 is no limit."""
+    if depth < _DEPTH or max_depth == 0 or depth < max_depth:
         return False
     return depth_cap is None or depth > depth_cap
 

@@ -69,7 +69,16 @@ def judge(view: CheckpointView) -> Decision:
 
 def leave(view: CheckpointView, decision: Decision) -> Exit:
     """Over when the level is summarized again and every class is at its floor."""
-    return Exit.OVER if decision is KEPT else Exit.STANDING
+    if decision is not KEPT or view.incident is None:
+        return Exit.OVER if decision is KEPT else Exit.STANDING
+    checkpoint = view.checkpoint
+    if checkpoint.input_facts is None or checkpoint.retry_of:
+        return Exit.OVER
+    # A call over other facts proves nothing of those that were lost.
+    lost = set(view.incident.facts)
+    kept = {item.fact_id for item in checkpoint.facts or () if item.status in ("verbatim", "abstracted")}
+    excused = {fact_id for fact_id in lost if fact_id in view.facts and view.facts[fact_id].excused}
+    return Exit.OVER if lost <= kept | excused else Exit.STANDING
 
 
 def improved(view: CheckpointView, opening: Measurement | None) -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 
 from leadline.contracts.orders import Action, Parameters
 from leadline.contracts.session_state import Measurement
+from leadline.detection.calls import stands_for
 from leadline.detection.facts import lost_at, room_left, selected
 from leadline.detection.rules import recall_floor
 from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, Rule
@@ -76,7 +77,8 @@ def judge(view: CheckpointView) -> Decision:
 
 
 def leave(view: CheckpointView, decision: Decision) -> Exit:
-    return Exit.OVER if decision is CLEAN else Exit.STANDING
+    """Over when the level is summarized again, whole."""
+    return Exit.OVER if decision is CLEAN and stands_for(view) else Exit.STANDING
 
 
 def improved(view: CheckpointView, opening: Measurement | None) -> bool:
