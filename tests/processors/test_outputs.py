@@ -4,12 +4,14 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 
 import pytest
 
 from leadline.commands.fold import DeadLetter, Incoming
 from leadline.errors import BrokerError
 from leadline.processors.outputs import Delivery, Outgoing, Sent, Undeliverable, dead_letter
+from leadline.processors.watch import _incoming
 
 
 class Away(Exception):
@@ -162,3 +164,12 @@ async def test_with_the_broker_away_dead_letters_wait_for_it() -> None:
     async with asyncio.timeout(2):
         await task
     assert counts == {"dead_letters": 1}
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(0, -1), (1, 1_800_000_000_123)])
+def test_only_the_brokers_own_stamp_is_a_receive_time(kind: int, expected: int) -> None:
+    """0 is CreateTime, the writer's clock: an agent whose clock is an hour behind must not make commands overdue at once."""
+    message = SimpleNamespace(
+        key=b"s", value=b"{}", partition=0, offset=7, timestamp=1_800_000_000.123, timestamp_type=kind, headers=None
+    )
+    assert _incoming(message).timestamp == expected

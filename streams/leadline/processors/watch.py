@@ -236,8 +236,13 @@ class Watch:
             log.warning("the last offsets were not committed in time; their records come again")
 
 
+_LOG_APPEND_TIME: Final = 1
+
+
 def _incoming(message: Any) -> Incoming:
-    stamp = message.timestamp
+    # Only the broker's own stamp is a receive time. Where the topic keeps the writers' stamps, an agent's wrong clock would
+    # move deadlines; then the worker's clock has to do, and a replay remembers other times.
+    stamp = message.timestamp if message.timestamp_type == _LOG_APPEND_TIME else None
     return Incoming(
         message.key,
         message.value,
