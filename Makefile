@@ -22,7 +22,7 @@ demo: $(STAMP)  ## Watch a fleet of agents being monitored, halted, repaired and
 	$(BIN)/leadline demo $(ARGS)
 
 test: $(STAMP)  ## Run the tests on the embedded broker (ARGS='-k inversion' narrows)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 4 $(ARGS)
 
 kafka-test: $(STAMP)  ## Run the tests that need a broker a second time, on Apache Kafka (needs Java 17 and Maven)
 	LEADLINE_TEST_BROKERS=kafka $(BIN)/python -m pytest -m 'broker or kafka' $(ARGS)
