@@ -8,7 +8,8 @@
     │   └── BrokerError      a broker could not be started, reached or asked
     ├── Refused              somebody must change something first: say what, and stop before doing harm
     │   ├── SettingsError    a setting is missing or wrong
-    │   └── TopicMismatch    the topics on the cluster are not those of the table
+    │   ├── TopicMismatch    the topics on the cluster are not those of the table
+    │   └── LedgerError      an agent told its ledger something impossible (also a ValueError)
     └── Halted               the agent must stop compacting (raised only inside the agent, at its own request)
         ├── SalienceInversionError
         ├── RecallFloorViolation
@@ -21,6 +22,7 @@ __all__ = [
     "BrokerError",
     "Halted",
     "LeadlineError",
+    "LedgerError",
     "Malformed",
     "RecallFloorViolation",
     "Refused",
@@ -63,6 +65,10 @@ class SettingsError(Refused):
 
 class TopicMismatch(Refused):
     """The topics on the cluster are not those of the table; the message gives both numbers."""
+
+
+class LedgerError(Refused, ValueError):
+    """The ledger was told something impossible; it is unchanged, and the message names the id."""
 
 
 class Halted(LeadlineError):

@@ -8,40 +8,15 @@ that compacts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from math import fsum, inf, isfinite
-from operator import index
+from math import fsum
 
+from leadline.agent.items import Item, Share, bits, count, score
 from leadline.agent.signals import Signals
 from leadline.contracts import limits
 from leadline.contracts.events import Summary
-from leadline.errors import Refused
+from leadline.errors import LedgerError
 
 __all__ = ["Ledger", "LedgerError"]
-
-
-class LedgerError(Refused, ValueError):
-    """The ledger was told something impossible; it is unchanged, and the message names the id."""
-
-
-@dataclass(slots=True, eq=False)
-class _Item:
-    """One message, document chunk or summary.
-
-    ``sources``: ids that a summary was made from; ``None`` for verbatim source. ``bit``: the leaf's place in the masks;
-    copies share their original's. ``mask``: the leaves below a retained summary; dropped with its text to save memory.
-    """
-
-    id: str
-    tokens: int
-    salience: float | None
-    sources: tuple[str, ...] | None = None
-    depth: int = 0
-    wraps: str | None = None
-    bit: int = -1
-    mask: int | None = None
-    retained: bool = True
-    archived: bool = False
 
 
 class Ledger:
@@ -52,9 +27,9 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self._items: dict[str, _Item] = {}
-        self._retained: dict[str, _Item] = {}
-        self._leaves: list[list[_Item]] = []
+        self._items: dict[str, Item] = {}
+        self._retained: dict[str, Item] = {}
+        self._leaves: list[list[Item]] = []
         """The carriers of each leaf (its original, then copies), by bit."""
         self._available = 0
         """Mask of the leaves whose text can still be produced."""
@@ -79,14 +54,12 @@ class Ledger:
         if copy_of is not None and wraps is not None:
             raise LedgerError(f"{span_id!r} cannot be both a copy of a span and a wrapped summary")
         self._check_new(span_id)
-        tokens, salience = _count(span_id, tokens), _score(span_id, salience)
+        tokens, salience = count(span_id, tokens), score(span_id, salience)
         if wraps is not None:
             wrapped = self._known(wraps)
             if wrapped.sources is None:
                 raise LedgerError(f"{span_id!r} wraps {wraps!r}, which is a raw span; use copy_of")
-            self._enter(
-                _Item(span_id, tokens, salience, wrapped.sources, wrapped.depth, wraps=wraps, mask=self._mask_of(wrapped))
-            )
+            self._enter(Item(span_id, tokens, salience, wrapped.sources, wrapped.depth, wraps=wraps, mask=self._mask_of(wrapped)))
             return
         bit = len(self._leaves)
         if copy_of is not None:
@@ -94,7 +67,7 @@ class Ledger:
             if original.sources is not None:
                 raise LedgerError(f"{span_id!r} copies {copy_of!r}, which is a summary; use wraps")
             bit = original.bit
-        item = _Item(span_id, tokens, salience, bit=bit)
+        item = Item(span_id, tokens, salience, bit=bit)
         if bit == len(self._leaves):
             self._leaves.append([])
         self._leaves[bit].append(item)
@@ -113,13 +86,13 @@ class Ledger:
         if summary_id in ids:
             raise LedgerError(f"{summary_id!r} cannot be its own source: provenance must not be a cycle")
         self._check_new(summary_id)
-        tokens, salience = _count(summary_id, tokens), _score(summary_id, salience)
+        tokens, salience = count(summary_id, tokens), score(summary_id, salience)
         found = [self._known(source) for source in ids]
         depth = 1 + max((item.depth for item in found), default=0)
         mask = 0
         for item in found:
             mask |= self._mask_of(item)
-        self._enter(_Item(summary_id, tokens, salience, ids, depth, mask=mask))
+        self._enter(Item(summary_id, tokens, salience, ids, depth, mask=mask))
 
     def evict(self, ids: Iterable[str], *, archived: bool = False) -> None:
         """Items leave the working set. Their text is gone, unless ``archived``: then it can still be produced on demand.
@@ -137,9 +110,9 @@ class Ledger:
     def restore(self, ids: Iterable[str], tokens: Mapping[str, int] | None = None) -> None:
         """Items come back into the working set, verbatim. ``tokens``: their new counts, where those differ."""
         items = self._known_all(ids)
-        counts = [_count(item.id, (tokens or {}).get(item.id, item.tokens)) for item in items]
-        for item, count in zip(items, counts, strict=True):
-            item.tokens = count
+        counts = [count(item.id, (tokens or {}).get(item.id, item.tokens)) for item in items]
+        for item, tokens_now in zip(items, counts, strict=True):
+            item.tokens = tokens_now
             item.retained = True
             self._retained[item.id] = item
             self._settle(item)
@@ -162,9 +135,9 @@ class Ledger:
     def rescore(self, salience: Mapping[str, float | None]) -> None:
         """The agent's scorer changed its mind about these items (a new query, recency decay)."""
         items = self._known_all(salience)
-        scores = [_score(item.id, salience[item.id]) for item in items]
-        for item, score in zip(items, scores, strict=True):
-            item.salience = score
+        scores = [score(item.id, salience[item.id]) for item in items]
+        for item, salience_now in zip(items, scores, strict=True):
+            item.salience = salience_now
 
     # -- what can be asked of it
 
@@ -205,7 +178,7 @@ class Ledger:
         item = self._known(summary_id)
         if item.sources is None:
             raise LedgerError(f"{summary_id!r} is a raw span, not a summary")
-        return [self._leaves[bit][0].id for bit in _bits(self._mask_of(item))]
+        return [self._leaves[bit][0].id for bit in bits(self._mask_of(item))]
 
     def unreachable(self, summary_id: str) -> list[str]:
         """Those of :meth:`leaves` whose text can no longer be produced."""
@@ -228,6 +201,35 @@ class Ledger:
             back |= 1 << item.bit
         kept = [item for item in self._retained.values() if item.id not in gone]
         return (self._reachable(kept, self._available | back) | back).bit_count()
+
+    def shares(self, archives: bool, gone: Iterable[str] = ()) -> list[Share]:
+        """What would be lost with each retained item, were those in ``gone`` evicted already. Cost: one pass.
+
+        ``archives``: raw spans that leave are archived, so that a retained summary still leads to them.
+        """
+        left = set(gone)
+        once = twice = only = 0
+        masks: list[tuple[Item, int]] = []
+        for item in self._retained.values():
+            if item.id not in left:
+                mask = self._mask_of(item) & self._available
+                twice |= once & mask
+                once |= mask
+                if item.sources is not None and mask & (mask - 1) == 0:
+                    only |= mask
+                masks.append((item, mask))
+        found = []
+        for item, mask in masks:
+            if item.sources is not None:
+                lost = (mask & ~twice).bit_count()
+                found.append(Share(item.id, item.tokens, item.depth, lost, mask.bit_count()))
+                continue
+            others = [other for other in self._leaves[item.bit] if other is not item]
+            copied = any(other.retained and other.id not in left for other in others)
+            stays = archives or copied or any(other.archived for other in others)
+            lost = 0 if stays and mask & twice else 1
+            found.append(Share(item.id, item.tokens, 0, lost, 1, copied, not stays and bool(mask & only)))
+        return found
 
     def is_summary(self, item_id: str) -> bool:
         """Whether a summarizer wrote it (also where it was re-injected)."""
@@ -272,12 +274,12 @@ class Ledger:
 
     # -- inside
 
-    def _enter(self, item: _Item) -> None:
+    def _enter(self, item: Item) -> None:
         self._items[item.id] = item
         self._retained[item.id] = item
         self._settle(item)
 
-    def _settle(self, item: _Item) -> None:
+    def _settle(self, item: Item) -> None:
         """Bring the masks in line with what became of ``item``."""
         if item.sources is not None:
             item.mask = self._mask_of(item) if item.retained else None
@@ -286,7 +288,7 @@ class Ledger:
         else:
             self._available &= ~(1 << item.bit)
 
-    def _reachable(self, items: Iterable[_Item], available: int | None = None) -> int:
+    def _reachable(self, items: Iterable[Item], available: int | None = None) -> int:
         """Mask of the leaves at or below ``items`` whose text can be produced."""
         union = 0
         for item in items:
@@ -296,7 +298,7 @@ class Ledger:
     def _held(self, bit: int) -> bool:
         return any(carrier.retained for carrier in self._leaves[bit])
 
-    def _mask_of(self, item: _Item) -> int:
+    def _mask_of(self, item: Item) -> int:
         """Mask of all leaves at or below ``item``. Walks without recursion: hierarchies can be deeper than the stack."""
         if item.mask is not None:
             return item.mask
@@ -315,13 +317,13 @@ class Ledger:
                 stack.extend(self._items[source] for source in fresh)
         return mask
 
-    def _known(self, item_id: str) -> _Item:
+    def _known(self, item_id: str) -> Item:
         try:
             return self._items[item_id]
         except KeyError:
             raise LedgerError(f"unknown id {item_id!r}: it was never added to this ledger") from None
 
-    def _known_all(self, ids: Iterable[str]) -> list[_Item]:
+    def _known_all(self, ids: Iterable[str]) -> list[Item]:
         return [self._known(item_id) for item_id in dict.fromkeys((ids,) if isinstance(ids, str) else ids)]
 
     def _check_new(self, item_id: str) -> None:
@@ -329,34 +331,3 @@ class Ledger:
             raise LedgerError(f"an id is a string of 1 to {limits.MAX_ID} characters, not {item_id!r:.80}")
         if item_id in self._items:
             raise LedgerError(f"{item_id!r} is in the ledger already; ids are given once, also to re-injected text")
-
-
-def _count(item_id: str, tokens: int) -> int:
-    """A token count as an int (also from numpy's integers)."""
-    try:
-        count = -1 if isinstance(tokens, bool) else index(tokens)
-    except TypeError:
-        count = -1
-    if not 0 <= count <= limits.MAX_COUNT:
-        raise LedgerError(f"tokens of {item_id!r} must be a whole number from 0 to 2**53 - 1, not {tokens!r:.80}")
-    return count
-
-
-def _score(item_id: str, salience: float | None) -> float | None:
-    """A salience as a float (also from numpy's floats)."""
-    if salience is None:
-        return None
-    try:
-        score = float(salience)
-    except (TypeError, ValueError):
-        score = inf
-    if not (isfinite(score) and abs(score) <= 1e9):
-        raise LedgerError(f"salience of {item_id!r} must be a finite number, not {salience!r:.80}")
-    return score
-
-
-def _bits(mask: int) -> Iterator[int]:
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low

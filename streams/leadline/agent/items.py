@@ -1,0 +1,83 @@
+"""What the ledger keeps of one message or summary, and the checks of what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf, isfinite
+from operator import index
+from typing import NamedTuple
+
+from leadline.contracts import limits
+from leadline.errors import LedgerError
+
+__all__ = ["Item", "Share", "bits", "count", "score"]
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """One message, document chunk or summary.
+
+    ``sources``: ids that a summary was made from; ``None`` for verbatim source. ``bit``: the leaf's place in the masks;
+    copies share their original's. ``mask``: the leaves below a retained summary; dropped with its text to save memory.
+    """
+
+    id: str
+    tokens: int
+    salience: float | None
+    sources: tuple[str, ...] | None = None
+    depth: int = 0
+    wraps: str | None = None
+    bit: int = -1
+    mask: int | None = None
+    retained: bool = True
+    archived: bool = False
+
+
+class Share(NamedTuple):
+    """What the working set owes to one retained item.
+
+    ``depth`` 0 is verbatim source. ``lost``: distinct source spans that would be lost with it; ``reachable``: those at or
+    below it. ``copied``: another retained item carries the same text verbatim. ``grounds``: without it some retained
+    summary would have no leaf whose text can be produced.
+    """
+
+    id: str
+    tokens: int
+    depth: int
+    lost: int
+    reachable: int
+    copied: bool = False
+    grounds: bool = False
+
+
+def count(item_id: str, tokens: int) -> int:
+    """A token count as an int (also from numpy's integers)."""
+    try:
+        number = -1 if isinstance(tokens, bool) else index(tokens)
+    except TypeError:
+        number = -1
+    if not 0 <= number <= limits.MAX_COUNT:
+        raise LedgerError(f"tokens of {item_id!r} must be a whole number from 0 to 2**53 - 1, not {tokens!r:.80}")
+    return number
+
+
+def score(item_id: str, salience: float | None) -> float | None:
+    """A salience as a float (also from numpy's floats)."""
+    if salience is None:
+        return None
+    try:
+        number = float(salience)
+    except (TypeError, ValueError):
+        number = inf
+    if not (isfinite(number) and abs(number) <= 1e9):
+        raise LedgerError(f"salience of {item_id!r} must be a finite number, not {salience!r:.80}")
+    return number
+
+
+def bits(mask: int) -> Iterator[int]:
+    """Places of the ones in a mask, lowest first."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
