@@ -132,6 +132,112 @@ def test_no_target_at_all_does_nothing() -> None:
     assert rehydrate(ledger, archive.get, Bounds()).restored == ()
 
 
+# -- a full budget
+
+
+def test_copies_leave_first_then_archived_spans_then_summaries_that_others_cover() -> None:
+    """One lost span of 10 comes back into a full budget, again and again; each time what can be spared best makes room."""
+    ledger = Ledger()
+    for name in ("a", "b", "c", "d"):
+        ledger.add_raw(name, 10)
+    ledger.add_raw("b again", 10, copy_of="b")
+    ledger.summarize("of c, d", ["c", "d"], 10)
+    ledger.evict(["d"], archived=True)
+    ledger.summarize("of that", ["of c, d"], 10)
+    for n in range(4):
+        ledger.add_raw(f"lost{n}", 10)
+    ledger.evict([f"lost{n}" for n in range(4)])
+    left: list[str] = []
+    for spans in (5, 6, 7, 8):
+        done = rehydrate(ledger, lambda span: 10, Bounds(target_spans=spans, token_budget=60), archives=True)
+        left += done.evicted
+        assert done.after.distinct_source_spans == min(spans, 7)
+        assert done.after.total_tokens == 60
+        assert done.after.ungrounded_summaries == 0
+    assert left == ["b", "c", "of that"]
+
+
+def test_without_an_archive_only_copies_leave() -> None:
+    """The summary covers the span, but its text would be gone: it stays, and no room is to be had without loss."""
+    ledger = Ledger()
+    ledger.add_raw("a", 10)
+    ledger.summarize("of a", ["a"], 10)
+    ledger.add_raw("lost", 10)
+    ledger.evict(["lost"])
+    bounds = Bounds(target_spans=2, token_budget=20)
+    assert rehydrate(ledger, lambda span: 10, bounds, archives=False).evicted == ("of a",)
+    assert rehydrate(ledger, lambda span: 10, Bounds(target_spans=3, token_budget=20)).evicted == ()
+
+
+def test_nothing_leaves_for_a_span_that_cannot_be_brought_back() -> None:
+    ledger = Ledger()
+    ledger.add_raw("a", 10)
+    ledger.add_raw("a again", 10, copy_of="a")
+    ledger.add_raw("lost", 10)
+    ledger.evict(["lost"])
+    done = rehydrate(ledger, lambda span: None, Bounds(target_spans=2, token_budget=20))
+    assert (done.evicted, done.failed, done.changed) == ((), ("lost",), False)
+
+
+def test_one_large_item_gives_way_to_several_spans() -> None:
+    """Budget 300 in three items of 100; four lost spans of 40. Four spans are asked for: one item's room holds two. No more than
+    needed is traded; and nothing where a trade would not bring more spans than it costs."""
+    ledger = Ledger()
+    for name in ("a", "b", "c"):
+        ledger.add_raw(name, 100)
+    for n in range(4):
+        ledger.add_raw(f"lost{n}", 40)
+    ledger.evict([f"lost{n}" for n in range(4)])
+    done = rehydrate(ledger, lambda span: 40, Bounds(target_spans=4, token_budget=300))
+    assert (len(done.restored), done.evicted, done.reached) == (2, ("a",), True)
+    ledger = Ledger()
+    ledger.add_raw("a", 100)
+    for n in range(4):
+        ledger.add_raw(f"lost{n}", 60)
+    ledger.evict([f"lost{n}" for n in range(4)])
+    assert not rehydrate(ledger, lambda span: 60, Bounds(target_spans=4, token_budget=100)).changed
+
+
+def test_a_trade_that_fails_is_undone() -> None:
+    """Three spans were to take the place of a large one, only one can be had: the large one stays, the budget holds."""
+    ledger = Ledger()
+    ledger.add_raw("large", 100)
+    for n in range(3):
+        ledger.add_raw(f"lost{n}", 30)
+    ledger.evict([f"lost{n}" for n in range(3)])
+    done = rehydrate(ledger, lambda span: 30 if span == "lost1" else None, Bounds(target_spans=3, token_budget=100))
+    assert (done.restored, done.evicted, set(done.failed)) == ((), ("lost1",), {"lost0", "lost2"})
+    assert done.after == done.before
+
+
+def test_summaries_that_can_be_spared_leave_where_no_leaf_fits() -> None:
+    """Budget 100: raw 20, summaries of 40 and 40 over leaves of 90 each. No leaf fits in a summary's place; the deeper one stands
+    on the same leaf as the other, so it goes: 20 of 60 raw."""
+    ledger = Ledger()
+    ledger.add_raw("leaf", 90)
+    ledger.summarize("S1", ["leaf"], 40)
+    ledger.summarize("S2", ["S1"], 40)
+    ledger.evict(["leaf"], archived=True)
+    ledger.add_raw("m", 20)
+    done = rehydrate(ledger, lambda span: 90, Bounds(target_raw_ratio=0.3, token_budget=100, least_spans=2))
+    assert (done.evicted, done.replaced, done.reached) == (("S2",), (), True)
+    assert done.after.distinct_source_spans == 2
+
+
+def test_room_is_not_made_at_the_raw_ratios_cost() -> None:
+    """60 of 100 are raw. A lost span of 10 needs room: without a copy of 30 raw would be 40 of 80; with a floor of 0.55 the
+    summary whose leaf others lead to goes instead."""
+    ledger = Ledger()
+    ledger.add_raw("a", 30)
+    ledger.add_raw("a again", 30, copy_of="a")
+    ledger.summarize("of a", ["a"], 30)
+    ledger.summarize("of that", ["of a"], 10)
+    ledger.add_raw("lost", 10)
+    ledger.evict(["lost"])
+    bounds = Bounds(target_spans=2, token_budget=100, least_raw_ratio=0.55)
+    assert rehydrate(ledger, lambda span: 10, bounds).evicted == ("of that",)
+
+
 GROUPS = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 3)), max_size=5)
 
 
@@ -144,6 +250,7 @@ GROUPS = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 3)), max_size=5)
     st.none() | st.integers(0, 400),
     st.none() | st.integers(0, 20),
     st.integers(1, 10),
+    st.booleans(),
 )
 def test_bounds_hold_and_targets_are_told_truly(
     groups: list[tuple[int, int]],
@@ -154,20 +261,27 @@ def test_bounds_hold_and_targets_are_told_truly(
     budget: int | None,
     spans: int | None,
     least: int,
+    archives: bool,
 ) -> None:
-    """Whatever the working set: never past the allowance; never past the budget, unless it was before; the measurement after
-    is the ledger's; spans are not brought below the least, unless they were; ``reached`` says what is so."""
+    """Whatever the working set: never past the allowance, but for the room of raw text that left; never past the budget, unless
+    it was before; the measurement after is the ledger's; what left is not retained, what came back is; no summary loses its
+    ground; spans are not brought below the least, unless they were; ``reached`` says what is so."""
     ledger, archive = grown(
         *((f"g{n}-", count, depth) for n, (count, depth) in enumerate(groups)), tokens=tokens, summary=summary
     )
     ledger.add_raw("m", raw)
+    ledger.add_raw("m again", raw, copy_of="m")
     before = ledger.measure()
     bounds = Bounds(0.5, spans, allowance, budget, least)
-    done = rehydrate(ledger, archive.get, bounds)
+    done = rehydrate(ledger, archive.get, bounds, archives=archives)
     after = ledger.measure()
     assert done.after == after
     assert done.raw_tokens_restored == sum(tokens for _ in done.restored)
-    assert allowance is None or done.raw_tokens_restored <= allowance
+    room = sum(ledger.tokens(item) for item in done.evicted if not ledger.is_summary(item))
+    assert allowance is None or done.raw_tokens_restored <= allowance + room
+    assert not any(ledger.retained(item) for item in done.dropped)
+    assert all(ledger.retained(item) for item in done.restored)
+    assert after.ungrounded_summaries <= before.ungrounded_summaries
     assert budget is None or after.total_tokens <= max(budget, before.total_tokens)
     assert after.distinct_source_spans >= min(before.distinct_source_spans, least)
     ratio_holds = after.raw_ratio is None or after.raw_ratio >= 0.5

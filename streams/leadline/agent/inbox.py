@@ -24,6 +24,7 @@ class Inbox:
         self._clock = clock
         self._lock = threading.RLock()
         self._fresh: list[Command] = []
+        self._unseen: set[str] = set()
 
     def receive(self, command: Command) -> None:
         """Record and acknowledge; on the listener's thread."""
@@ -32,6 +33,7 @@ class Inbox:
             answer = self._control.receive(command, self._clock())
             if not known and answer.outcome == "accepted":
                 self._fresh.append(command)
+                self._unseen.add(command.command_id)
             self._acknowledge(command, answer)
 
     def take(self) -> list[Command]:
@@ -40,6 +42,7 @@ class Inbox:
             return []
         with self._lock:
             fresh, self._fresh = self._fresh, []
+            self._unseen.clear()
             pending = {command.command_id for command in self._control.pending}
         return sorted((command for command in fresh if command.command_id in pending), key=lambda command: command.seq)
 
@@ -49,9 +52,20 @@ class Inbox:
             if self._control.settle(command.command_id, answer):
                 self._acknowledge(command, answer)
 
+    def look(self) -> tuple[Command, ...]:
+        """The agent looks at what is pending."""
+        with self._lock:
+            self._unseen.clear()
+            return self._control.pending
+
     def pending(self, kind: CommandKind | None = None) -> tuple[Command, ...]:
         with self._lock:
             return tuple(command for command in self._control.pending if kind in (None, command.kind))
+
+    def seen(self) -> tuple[Command, ...]:
+        """Pending commands that the agent has looked at: only these can be what it is acting on."""
+        with self._lock:
+            return tuple(command for command in self._control.pending if command.command_id not in self._unseen)
 
     @property
     def state(self) -> State:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypedDict, Unpack
 
+from leadline.agent.calls import CallCounts
 from leadline.agent.control import Answer
 from leadline.agent.facts import Fact
 from leadline.agent.signals import Signals
@@ -29,7 +30,7 @@ from leadline.contracts.orders import Command
 from leadline.contracts.times import format_ms
 from leadline.contracts.trace import NO_TRACE, TraceContext
 
-__all__ = ["CallCounts", "Identity", "Reporter", "Sink"]
+__all__ = ["Identity", "Reporter", "Sink"]
 
 
 class Sink(Protocol):
@@ -37,20 +38,6 @@ class Sink(Protocol):
 
     def emit(self, event: AgentEvent, *, trace: TraceContext = NO_TRACE) -> bool:
         """Take an event over; never blocks, never raises."""
-
-
-class CallCounts(TypedDict, total=False):
-    """What one summarizer call counted; units and meaning as in :class:`leadline.contracts.events.Checkpoint`."""
-
-    budget_tokens: int
-    declared_input_tokens: int
-    consumed_input_tokens: int
-    source_spans: int
-    seen_spans: int
-    unseen_span_ids: list[str]
-    output_tokens: int
-    output_cap: int
-    stop_reason: str
 
 
 class _Who(TypedDict):
@@ -134,6 +121,7 @@ class Reporter:
         drops: Mapping[str, str],
         input_facts: Iterable[str] | None,
         visible: bool,
+        retry_of: str = "",
         **counts: Unpack[CallCounts],
     ) -> Checkpoint:
         event = Checkpoint(
@@ -147,6 +135,7 @@ class Reporter:
             facts=None if statuses is None else _statuses(statuses, facts),
             input_facts=None if input_facts is None else list(input_facts)[: limits.MAX_FACTS],
             summary_visible=visible,
+            retry_of=retry_of,
             **counts,
         )
         self._sink.emit(event)

@@ -10,14 +10,15 @@ from types import TracebackType
 from typing import Final, Protocol, Self, Unpack
 
 from leadline.agent import guard as local
+from leadline.agent.asked import answered, asks_again, bounds, rehydrating
+from leadline.agent.calls import CallCounts, assessed, counted
 from leadline.agent.control import Answer, State
-from leadline.agent.coverage import is_placeholder
-from leadline.agent.facts import Fact, assess
+from leadline.agent.facts import Fact
 from leadline.agent.inbox import Inbox
 from leadline.agent.ledger import Ledger
 from leadline.agent.options import Options
-from leadline.agent.rehydrate import Bounds, Rehydration, Restore, rehydrate
-from leadline.agent.report import CallCounts, Identity, Reporter, Sink
+from leadline.agent.rehydrate import Rehydration, Restore, rehydrate
+from leadline.agent.report import Identity, Reporter, Sink
 from leadline.agent.signals import Signals
 from leadline.contracts import limits
 from leadline.contracts.events import FactState, Policy, RoundOutcome
@@ -228,30 +229,28 @@ class Session:
         statuses: Mapping[str, FactState] | None = None,
         declared_drops: Mapping[str, str] | None = None,
         input_facts: Iterable[str] | None = None,
+        retry_of: str | None = None,
         **counts: Unpack[CallCounts],
     ) -> dict[str, FactState]:
         """Report one summarizer call at ``level``; returns what became of each declared fact.
 
         ``text``: the summary, looked at here and never sent. ``visible=False``: it is opaque, so facts are unknown.
         ``statuses`` overrides what :func:`leadline.agent.facts.assess` finds. ``declared_drops``: reasons by fact id.
-        ``input_facts``: the facts that were in the call's input, where that is not all of them. Raises
-        :class:`leadline.errors.RecallFloorViolation` only with ``guard="raise"``, once the checkpoint was sent.
+        ``input_facts``: the facts that were in the call's input, where that is not all of them. Without declared facts no list
+        of them is sent. Raises :class:`leadline.errors.RecallFloorViolation` only with ``guard="raise"``, once the checkpoint was
+        sent.
+
+        ``retry_of``: the id of the command that this call obeys, ``""`` for none. Left out, the call is taken for the answer to
+        the pending commands that ask for this level again (:attr:`retries`), if the agent has looked since they came; while a
+        ``halt`` with this level is in force, every call at the level is. The commands answered are acknowledged as done.
         """
         given = None if input_facts is None else list(input_facts)
-        if text is not None and visible and is_placeholder(text):
-            counts["stop_reason"] = "placeholder"
-        if text is not None and visible and not text.strip():
-            counts.setdefault("output_tokens", 0)
-        if "unseen_span_ids" in counts:
-            counts["unseen_span_ids"] = counts["unseen_span_ids"][: limits.MAX_SUMMARIES]
-        found: dict[str, FactState] = {}
-        if text is not None or not visible:
-            asked = (
-                self._facts if given is None else {fact_id: self._facts[fact_id] for fact_id in given if fact_id in self._facts}
-            )
-            found = {fact_id: assess(fact, text if visible else None) for fact_id, fact in asked.items()}
+        found = assessed(self._facts, given, text, visible)
         found |= statuses or {}
-        known = bool(found) or statuses is not None
+        known = bool(found) or (statuses is not None and bool(self._facts))
+        if not known and not self._facts:
+            given = None
+        obeyed, name = answered(self._inbox.seen(), self._inbox.halts, level, retry_of)
         event = self._report.checkpoint(
             level,
             self._round,
@@ -260,12 +259,12 @@ class Session:
             drops=declared_drops or {},
             input_facts=given,
             visible=visible,
-            **counts,
+            retry_of=name,
+            **counted(counts, text if visible else None),
         )
         self._records = following.follow(self._records, event).facts
-        for command in self._inbox.pending("retry-level"):
-            if command.parameters.level in (None, level):
-                self.done(command)
+        for command in obeyed:
+            self.done(command)
         self._check(lambda: local.check_recall(event, self._records, policy=self._policy))
         return found
 
@@ -290,15 +289,34 @@ class Session:
     @property
     def pending(self) -> tuple[Command, ...]:
         """Commands that were accepted and are still to be acted on, in order."""
-        return self._inbox.pending()
+        return self._inbox.look()
+
+    @property
+    def retries(self) -> tuple[Command, ...]:
+        """Those of :attr:`pending` that ask for a level to be summarized again, from its whole input.
+
+        Each ``retry-level``; and each ``halt`` whose parameters have a ``level``: the retry did not help, and summarizing that
+        level again is the one thing that may still be done, and the way out. The next :meth:`checkpoint` of the level answers.
+        """
+        return tuple(command for command in self.pending if asks_again(command))
 
     def may_compact(self) -> bool:
         """Whether compaction is allowed now: no incident's halt is without its release."""
         self.poll()
         return self.state in (State.RUNNING, State.CAPPED)
 
+    def may_summarize(self, level: int) -> bool:
+        """Whether one summarizer call at ``level`` is allowed now: also while halted, where that level is asked for again."""
+        if self.may_compact():
+            return True
+        wanted = (*self._inbox.halts, *self._inbox.pending())
+        return self.state is not State.STOPPED and any(asks_again(command, level) for command in wanted)
+
     def raise_if_halted(self) -> None:
-        """Raises :class:`leadline.errors.SessionHalted` with the command's sentence while compaction is not allowed."""
+        """Raises :class:`leadline.errors.SessionHalted` with the command's sentence while compaction is not allowed.
+
+        Not to be asked before a retry (:attr:`retries`): that is allowed while halted.
+        """
         self.poll()
         halts = self._inbox.halts
         if halts:
@@ -326,26 +344,36 @@ class Session:
         """Say that a pending command cannot be acted on, and why. A halt stays in force."""
         self._inbox.settle(command, Answer("refused", detail))
 
-    def rehydrate(self, restore: Restore, *, to_raw_ratio: float | None = None) -> Rehydration:
+    def rehydrate(self, restore: Restore, *, to_raw_ratio: float | None = None, archives: bool = False) -> Rehydration:
         """Bring raw spans back as the halts in force ask, acknowledge them, and report a round with trigger ``rehydrate``.
 
         ``restore(span_id)`` puts a span's text back into the working set and returns its tokens, or ``None`` when it cannot.
-        Without a halt, the target is ``to_raw_ratio`` or the policy's exit level. Texts of summaries in the result's
-        ``replaced`` are to be dropped by the agent.
+        Without a halt, the target is ``to_raw_ratio`` or the policy's exit level. Texts of the result's ``dropped`` items are
+        to be dropped by the agent: they made room. ``archives=True`` promises that those of raw spans among them are kept where
+        ``restore`` finds them; without it, only copies of raw spans go without a loss.
+
+        A halt is refused only when nothing could be done at all. One that has a ``level`` is not answered here but by that
+        level's next :meth:`checkpoint`.
         """
         self.poll()
-        halts = [command for command in self._inbox.halts if command.kind == "halt"]
-        bounds = self._bounds(halts, to_raw_ratio)
+        halts = rehydrating(self._inbox.halts)
         before = self.measure()
         result = rehydrate(
             self.ledger,
             restore,
-            bounds,
+            bounds(
+                halts,
+                to_raw_ratio=to_raw_ratio,
+                otherwise=self._policy.raw_ratio_exit,
+                token_budget=max(0, self._token_budget - (self.fixed_tokens or 0)),
+                least_spans=span_floor(self._baseline or 0, self._policy),
+            ),
             plan=[target.summary_id for command in halts for target in command.parameters.plan or ()],
-            drop_ungrounded=any(command.rule == "ungrounded-summary" for command in halts),
+            drop_ungrounded=any(command.parameters.drop_ungrounded for command in halts),
+            archives=archives,
         )
-        for command in self._inbox.pending("halt"):
-            if result.reached or result.restored or result.replaced:
+        for command in rehydrating(self._inbox.pending()):
+            if result.reached or result.changed:
                 self.done(command, result.detail, result.raw_tokens_restored)
             else:
                 self.refuse(command, result.detail)
@@ -357,24 +385,6 @@ class Session:
         self._inbox.receive(command)
 
     # -- inside
-
-    def _bounds(self, halts: list[Command], to_raw_ratio: float | None) -> Bounds:
-        """The strictest of what the halts ask for."""
-        asked = [command.parameters for command in halts]
-        ratios = [one.target_raw_ratio for one in asked if one.target_raw_ratio is not None]
-        spans = [one.target_spans for one in asked if one.target_spans is not None]
-        allowances = [one.max_restore_tokens for one in asked if one.max_restore_tokens is not None]
-        if to_raw_ratio is not None:
-            ratios.append(to_raw_ratio)
-        if not ratios and not spans:
-            ratios = [self._policy.raw_ratio_exit]
-        return Bounds(
-            target_raw_ratio=max(ratios, default=None),
-            target_spans=max(spans, default=None),
-            max_restore_tokens=min(allowances, default=None),
-            token_budget=max(0, self._token_budget - (self.fixed_tokens or 0)),
-            least_spans=span_floor(self._baseline or 0, self._policy),
-        )
 
     def _announce(self, facts: Iterable[Fact]) -> None:
         event = self._report.started(self._baseline, facts)

@@ -69,20 +69,18 @@ class DemoAgent:
         session = self.session
         session.poll()
         for command in session.pending:
-            if command.kind in ("cap-depth", "retry-level"):
+            if command.kind == "cap-depth":
                 self._mend(command)
+        for command in session.retries:
+            self._mend(command)
         if session.may_compact():
             done = self.loop.step()
             self._report(done.calls)
             session.compacted("budget", before=done.before, outcome=done.outcome)
             return
         self.halts += 1
-        halts = [command for command in session.pending if command.kind == "halt"]
         done = self.loop.hold()
-        for command in halts:
-            if command.parameters.level is not None:
-                self._mend(command)
-        grounded = [command.parameters for command in halts if command.parameters.level is None]
+        grounded = [command.parameters for command in session.pending if command.kind == "halt"]
         if grounded:
             self._rehydrate(grounded)
         else:
@@ -91,10 +89,9 @@ class DemoAgent:
     def _rehydrate(self, halts: list[Parameters]) -> None:
         for parameters in halts:
             repair.adopt(self.loop, parameters)
-            repair.make_room(self.loop, parameters)
-        result = self.session.rehydrate(self._restore)
-        for summary_id in result.replaced:
-            del self.loop.items[summary_id]
+        result = self.session.rehydrate(self._restore, archives=True)
+        for item_id in result.dropped:
+            self.loop.drop(item_id)
 
     def _restore(self, span_id: str) -> int | None:
         item = self.loop.archive.pop(span_id, None)
@@ -108,15 +105,16 @@ class DemoAgent:
             calls = repair.cap_depth(self.loop, self.session.depth_limit)
         else:
             calls = repair.retry_level(self.loop, command.parameters)
-        self._report(calls)
+        self._report(calls, retry_of="" if command.kind == "cap-depth" else command.command_id)
         self.session.done(command, f"{len(calls)} summaries made anew")
 
-    def _report(self, calls: tuple[Call, ...] | list[Call]) -> None:
+    def _report(self, calls: tuple[Call, ...] | list[Call], retry_of: str = "") -> None:
         for call in calls:
             self.session.checkpoint(
                 call.level,
                 text=call.output.text,
                 input_facts=list(call.facts),
+                retry_of=retry_of,
                 declared_input_tokens=call.declared_tokens,
                 consumed_input_tokens=call.consumed_tokens,
                 source_spans=call.source_spans,

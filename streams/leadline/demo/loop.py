@@ -271,10 +271,14 @@ class CompactionLoop:
     def remove(self, items: list[Item]) -> None:
         """Out of the working set; raw text goes to the archive."""
         for item in items:
-            del self.items[item.id]
-            if item.depth == 0:
-                self.archive[item.id] = item
+            self.drop(item.id)
             self.ledger.evict([item.id], archived=True)
+
+    def drop(self, item_id: str) -> None:
+        """As :meth:`remove`, where the ledger knows already."""
+        item = self.items.pop(item_id)
+        if item.depth == 0:
+            self.archive[item.id] = item
 
     def _purge(self) -> None:
         """Drop the oldest text from an archive that is over its size."""

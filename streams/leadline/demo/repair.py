@@ -11,7 +11,7 @@ from typing import Final
 from leadline.contracts.orders import Parameters
 from leadline.demo.loop import Call, CompactionLoop
 
-__all__ = ["adopt", "cap_depth", "make_room", "retry_level"]
+__all__ = ["adopt", "cap_depth", "retry_level"]
 
 _RAW_MARGIN: Final = 0.05
 """How far above a commanded raw ratio the eviction pass stays from then on."""
@@ -28,30 +28,6 @@ def adopt(loop: CompactionLoop, parameters: Parameters) -> None:
     # From now on what a summary stands on is kept, and it points at all of it.
     guards.citations = None
     guards.archive_tokens = None
-
-
-def make_room(loop: CompactionLoop, parameters: Parameters) -> None:
-    """Free the tokens that the spans a ``halt`` asks for will take: what grounds the least for its size goes first."""
-    if parameters.target_spans is None:
-        return
-    while len(loop.items) > 1:
-        lost = loop.ledger.lost()
-        wanted = parameters.target_spans - loop.ledger.measure().distinct_source_spans
-        back = [loop.archive[span].tokens for span in reversed(lost) if span in loop.archive][: max(0, wanted)]
-        if loop.total_tokens + sum(back) <= loop.mechanism.token_budget:
-            return
-        loop.remove([loop.items[_dearest(loop)]])
-
-
-def _dearest(loop: CompactionLoop) -> str:
-    """The item with the most tokens for each source span that would be lost with it."""
-    now = loop.ledger.spans_if((), ())
-
-    def price(item_id: str) -> tuple[float, str]:
-        lost = now - loop.ledger.spans_if([item_id], ())
-        return (lost + 0.5) / max(1, loop.items[item_id].tokens), item_id
-
-    return min(loop.items, key=price)
 
 
 def cap_depth(loop: CompactionLoop, cap: int) -> list[Call]:
