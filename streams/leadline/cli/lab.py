@@ -157,13 +157,16 @@ def _show_quality(found: Quality) -> None:
         out.print(
             f"{name} per 1,000 healthy sessions: {rate['value']} ({rate['low']} to {rate['high']}; {found.healthy} sessions)"
         )
+    for name, rate in healthy["alarms_by_rule_per_1000"].items():
+        out.print(f"  of them {name}: {rate['value']} ({rate['low']} to {rate['high']})")
     out.print(f"sessions that ended with an unsupported claim and were flagged: {_share(found.grave_unsupported)}")
     if found.lead is not None:
         out.print(f"erosion warned {found.lead:g} rounds before inversion (median)")
     closed = found.closed
     out.print(
         f"closed loop, {closed.sessions} sessions: {closed.unsupported_ignored} unsupported claims with commands ignored, "
-        f"{closed.unsupported_obeyed} with commands obeyed, for {closed.token_cost:.1%} more tokens ({closed.halts:g} halts)"
+        f"{closed.unsupported_obeyed} with commands obeyed; medians: {closed.token_cost:.1%} of the budget read again, "
+        f"{closed.halts:g} halts, {closed.waited:g} rounds spent halted"
     )
 
 

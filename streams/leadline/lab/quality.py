@@ -50,6 +50,9 @@ class ClosedLoop(NamedTuple):
     unsupported_ignored: int
     halts: float
     token_cost: float
+    """Tokens read again, as a share of the budget."""
+    waited: float
+    """Rounds spent under a halt."""
 
 
 class Judged(NamedTuple):
@@ -67,6 +70,7 @@ class Quality(NamedTuple):
     rules: list[RuleQuality]
     healthy: int
     alarms: Share
+    alarms_by_rule: dict[str, Share]
     halts: Share
     grave_unsupported: Share
     lead: float | None
@@ -86,6 +90,7 @@ class Quality(NamedTuple):
                 "sessions": self.healthy,
                 "alarms_per_1000": _per_1000(self.alarms),
                 "halts_per_1000": _per_1000(self.halts),
+                "alarms_by_rule_per_1000": {rule: _per_1000(share) for rule, share in self.alarms_by_rule.items()},
             },
             "unsupported_flagged": self.grave_unsupported._asdict(),
             "erosion_lead_rounds": self.lead,
@@ -114,6 +119,10 @@ def quality(sessions: int, progress: Progress | None = None) -> Quality:
         rules=[_rule(rule, judged) for rule in RULES if rule in built],
         healthy=len(healthy),
         alarms=wilson(sum(bool(one.first) for one in healthy), len(healthy)),
+        alarms_by_rule={
+            rule: wilson(sum(rule in one.first for one in healthy), len(healthy))
+            for rule in sorted({rule for one in healthy for rule in one.first})
+        },
         halts=wilson(sum(one.halted for one in healthy), len(healthy)),
         grave_unsupported=wilson(sum("inversion" in one.first or "provenance-floor" in one.first for one in grave), len(grave)),
         lead=median(leads) if leads else None,
@@ -129,7 +138,7 @@ def wilson(hits: int, of: int, z: float = 1.96) -> Share:
     scale = 1 + z * z / of
     middle = (share + z * z / (2 * of)) / scale
     reach = z * sqrt(share * (1 - share) / of + z * z / (4 * of * of)) / scale
-    return Share(hits, of, share, max(0.0, middle - reach), min(1.0, middle + reach))
+    return Share(hits, of, share, max(0.0, min(share, middle - reach)), min(1.0, max(share, middle + reach)))
 
 
 def _judge(session: Labelled) -> Judged:
@@ -180,6 +189,7 @@ def _closed(pairs: int, done: Callable[[int], None]) -> ClosedLoop:
         unsupported_ignored=sum(one.answer.unsupported for one in ignored),
         halts=median(one.halts for one in obeyed),
         token_cost=median(one.token_cost for one in obeyed),
+        waited=median(one.waited for one in obeyed),
     )
 
 

@@ -139,10 +139,18 @@ def _reported(record: Round, made: Plan, rng: Generator) -> Round:
         record = structs.replace(record, summaries=None)
     if not made.noise:
         return record
+    # The same wrong tokenizer counts before and after the pass.
     raw, summary, salience = rng.normal(1.0, made.noise, size=3).tolist()
+    assert record.before is not None
+    before = structs.replace(
+        record.before,
+        raw_tokens=round(record.before.raw_tokens * raw),
+        summary_tokens=round(record.before.summary_tokens * summary),
+    )
     return structs.replace(
         record,
-        raw_tokens=max(0, round(record.raw_tokens * raw)),
-        summary_tokens=max(0, round(record.summary_tokens * summary)),
-        query_cosine_retained=None if record.query_cosine_retained is None else record.query_cosine_retained * salience,
+        before=before,
+        raw_tokens=round(record.raw_tokens * raw),
+        summary_tokens=round(record.summary_tokens * summary),
+        query_cosine_retained=(record.query_cosine_retained or 0.0) * salience,
     )

@@ -21,18 +21,21 @@ __all__ = ["Lived", "live"]
 
 
 class Lived(NamedTuple):
-    """What became of a session. ``restored_tokens``: read again on command; ``context_tokens``: summed over its rounds."""
+    """What became of a session. ``restored_tokens``: read again on command; ``waited``: rounds spent under a halt."""
 
     answer: Answer
     halts: int
     restored_tokens: int
-    context_tokens: int
+    token_budget: int
+    waited: int
+    dropped: int
+    """Summaries given up, since nothing below them fitted."""
     rounds: int
 
     @property
     def token_cost(self) -> float:
-        """Tokens read again, as a share of all that the session put through its model."""
-        return self.restored_tokens / self.context_tokens if self.context_tokens else 0.0
+        """Tokens read again in the whole session, as a share of its budget."""
+        return self.restored_tokens / self.token_budget
 
 
 def live(settings: LoopSettings, seed: int, *, obey: bool) -> Lived:
@@ -50,22 +53,24 @@ class _Agent:
         self._stopped = False
         self._halts = 0
         self._restored = 0
-        self._context = 0
+        self._waited = 0
+        self._dropped = 0
 
     def live(self) -> Lived:
         loop = self._loop
         self._driver.feed(start_record(self._session, loop))
         while loop.round < loop.settings.rounds and not self._stopped:
             one = self._wait() if self._halted else loop.step()
-            self._context += one.after.total_tokens
             heard = self._feed(round_record(self._session, loop, one, at=loop.round * ROUND_MS))
             if self._obey:
                 self._act_on(heard)
-        return Lived(loop.answer(), self._halts, self._restored, self._context, loop.round)
+        budget = loop.settings.token_budget
+        return Lived(loop.answer(), self._halts, self._restored, budget, self._waited, self._dropped, loop.round)
 
     def _wait(self) -> Pass:
         """A round under a halt: nothing is read, summarized or evicted."""
         self._loop.round += 1
+        self._waited += 1
         now = self._loop.measure()
         return Pass(self._loop.round, now, now, 0)
 
@@ -107,7 +112,7 @@ class _Agent:
             self._stopped = True
 
     def _rehydrate(self, told: Parameters) -> None:
-        """Expand the plan's summaries in order, then the lowest and broadest of its own; then drop what has no ground."""
+        """Expand the plan's summaries in order, then the lowest and broadest of its own; then ground the rest."""
         context = self._loop.context
         planned = [int(target.summary_id.removeprefix(summary_name(0)[:-1])) for target in told.plan or ()]
         own = [row for row in context.kept().tolist() if context.depth[row] > 0]
@@ -117,9 +122,22 @@ class _Agent:
                 break
             if context.retained[row]:
                 self._expand(row)
-        rest = context.kept()
-        rest = rest[context.depth[rest] > 0]
-        context.retained[rest[context.reach(rest) == 0]] = False
+        for row in own:
+            if context.retained[row] and not context.reach(np.array([row]))[0]:
+                self._ground(row)
+
+    def _ground(self, row: int) -> None:
+        """Read the shortest leaf below it again; where even that does not fit, drop the summary."""
+        context, budget = self._loop.context, self._loop.settings.token_budget
+        below = context.spans[context.leaves[row][: len(context.spans)]]
+        leaf = int(below[np.argmin(context.tokens[below])])
+        if int(context.tokens[context.kept()].sum() + context.tokens[leaf]) > budget:
+            context.retained[row] = False
+            self._dropped += 1
+            return
+        context.retained[leaf] = True
+        context.born[leaf] = self._loop.round
+        self._restored += int(context.tokens[leaf])
 
     def _expand(self, row: int) -> None:
         """The summary gives its place to as many of its leaves as fit the budget."""
