@@ -22,6 +22,7 @@ from leadline.detection.rules import RULE_NAMES
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+CLI = Path(inspect.getfile(exits)).parent
 _BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -75,6 +76,12 @@ def test_each_verb_is_in_the_readme() -> None:
 def test_the_exit_codes_are_those_of_the_program() -> None:
     rows = dict(re.findall(r"^\| (\d+) \| (.+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE))
     assert rows == {str(code): meaning for code, meaning in exits.CODES.items()}
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if "exits.FAILED" in (CLI / f"{verb}.py").read_text()])
+def test_each_verb_that_can_say_no_is_named_at_exit_code_1(verb: str) -> None:
+    said = {"replay": "--fail-on-violation", "send": "records not sent"}
+    assert said.get(verb, verb) in exits.CODES[exits.FAILED]
 
 
 def test_the_settings_table_is_the_code() -> None:
