@@ -42,6 +42,8 @@ DROP: list[tuple[str, list[Event], str]] = [
     ("below its cap", [call(4095, output_cap=4096)], "nothing-dropped"),
     ("twice the same size", calls(4096, 4096), "nothing-dropped"),
     ("three times the same size, no stop reason", calls(4096, 4096, 4096), "same-output-size-repeated!"),
+    ("three times a size that is no cap", calls(60, 60, 60), "nothing-dropped"),
+    ("three times the least size of a cap", calls(128, 128, 128), "same-output-size-repeated!"),
     ("another size in between", calls(4096, 4096, 4095, 4096), "nothing-dropped"),
     ("three times the same size, each ended of itself", calls(4096, 4096, 4096, reason="stop"), "nothing-dropped"),
     ("the same size at other levels", [call(4096, level=n) for n in (1, 2, 3)], "nothing-dropped"),

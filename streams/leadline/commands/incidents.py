@@ -265,6 +265,8 @@ class _Settlement:
         if incident.rule == UNHEEDED:
             return  # Stopping the agent was the last resort; the violation stays open for people.
         child, record = issue.unheeded(self.state, incident, _WHY.get(signal, signal.value), self.now, self.sent_at, self.policy)
+        if not incident.releasing and self._stopping(child.subject):
+            return
         watched = self.policy.mode(UNHEEDED) != "off"
         if watched:
             self.outputs.append(record)
@@ -275,6 +277,10 @@ class _Settlement:
         if child.mode == "enforce":
             child = self._command(child, "stop-agent", 1, Parameters(), record.message)
         self._put(child)
+
+    def _stopping(self, subject: str) -> bool:
+        """Whether the agent was told to stop already, when an earlier command for the same trouble was not heeded."""
+        return any(item.rule == UNHEEDED and item.subject == subject and not item.releasing for item in self.state.incidents)
 
     def _resolve(self, incident: Incident) -> None:
         """The measurements say that it is over: release the agent, and whatever was escalated from it."""
@@ -334,7 +340,8 @@ def _opened_by(event: Event, state: SessionState, cause: Cause, arrival: Arrival
         if arrival in (Arrival.DUPLICATE, Arrival.LATE):
             # The round has been there before, and so may have been an incident that it opened.
             return f"again {state.counts.duplicates + state.counts.late}"
-        return f"r{event.round}"
+        # A round that was taken back or done again may open what it opened before.
+        return f"r{event.round}" + (f" again {state.counts.superseded}" if state.counts.superseded else "")
     if isinstance(event, Tick):
         return f"after {state.last_seen}"
     return event.event_id or f"{cause.partition}/{cause.offset}"

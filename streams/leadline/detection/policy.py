@@ -46,6 +46,8 @@ class FleetPolicy(Struct, frozen=True, kw_only=True):
     """A context within this share of its budget counts as held; a smaller change of its size as none."""
     same_size_calls: int = 3
     """So many outputs of exactly one size at a level, without a stop reason, are taken for a cap."""
+    same_size_tokens: int = 128
+    """Outputs smaller than this are at no cap, however often their size repeats."""
     placeholder_tokens: int = 16
     """A summary of at most this many tokens is a placeholder, not a summary, where its input had at least"""
     placeholder_input_tokens: int = 1_000

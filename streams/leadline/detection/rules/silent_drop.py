@@ -62,7 +62,7 @@ def _output(view: CheckpointView) -> Decision | None:
         return None  # It ended of itself.
     if checkpoint.output_cap and tokens >= checkpoint.output_cap:
         return AT_CAP
-    return SAME_SIZE if view.same_size >= policy.same_size_calls else None
+    return SAME_SIZE if view.same_size >= policy.same_size_calls and tokens >= policy.same_size_tokens else None
 
 
 def judge(view: CheckpointView) -> Decision:
@@ -107,6 +107,7 @@ def threshold(view: CheckpointView) -> dict[str, float]:
         "placeholder_tokens": policy.placeholder_tokens,
         "placeholder_input_tokens": policy.placeholder_input_tokens,
         "same_size_calls": policy.same_size_calls,
+        "same_size_tokens": policy.same_size_tokens,
     }
     return values | {"output_cap": cap} if cap else values
 
