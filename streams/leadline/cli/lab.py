@@ -27,9 +27,12 @@ def lab() -> None:
 
 @lab.command("reproduce", epilog=exits.EPILOG)
 @click.option("--seeds", type=click.IntRange(min=1), default=50, show_default=True, help="Sessions of each kind.")
+@click.option(
+    "--first-seed", type=click.IntRange(min=0), default=0, show_default=True, help="The parameters were calibrated on 0-49."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the tables.")
 @click.option("--plot", "picture", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.png", help="Draw the curves.")
-def reproduce_verb(seeds: int, as_json: bool, picture: Path | None) -> int:
+def reproduce_verb(seeds: int, first_seed: int, as_json: bool, picture: Path | None) -> int:
     """Run the founding documents' experiments again and compare.
 
     Simulates the loop of the salience-inversion document (a 180k-token budget, 40 rounds, depth 3) from nothing but its
@@ -43,7 +46,7 @@ def reproduce_verb(seeds: int, as_json: bool, picture: Path | None) -> int:
     from leadline.lab.reproduce import reproduce
 
     with _progress() as tell:
-        found = reproduce(seeds, tell)
+        found = reproduce(seeds, tell, first_seed=first_seed)
     if picture is not None:
         with _lab_extra():
             from leadline.lab.reproduce_plot import plot

@@ -22,7 +22,7 @@ class Variation(NamedTuple):
     delay: float
 
 
-def variations(settings: LoopSettings, seeds: int) -> list[Variation]:
+def variations(settings: LoopSettings, seeds: int, first_seed: int = 0) -> list[Variation]:
     """The loop as calibrated, then what becomes of the gap between the two onsets when a part of it is missing."""
     middle = (settings.relevance_low + settings.relevance_high) / 2
     rest = settings.picks[1:]
@@ -35,12 +35,12 @@ def variations(settings: LoopSettings, seeds: int) -> list[Variation]:
             settings, picks=("random", *rest), relevance_low=middle, relevance_high=middle
         ),
     }
-    return [_vary(what, one, seeds) for what, one in kinds.items()]
+    return [_vary(what, one, range(first_seed, first_seed + seeds)) for what, one in kinds.items()]
 
 
-def _vary(what: str, settings: LoopSettings, seeds: int) -> Variation:
+def _vary(what: str, settings: LoopSettings, seeds: range) -> Variation:
     both = [
-        [float(onset(run(one, seed)[0]) or settings.rounds + 1) for seed in range(seeds)]
+        [float(onset(run(one, seed)[0]) or settings.rounds + 1) for seed in seeds]
         for one in (settings, replace(settings, decay_weight=0.0))
     ]
     with_decay, without = (float(np.median(found)) for found in both)

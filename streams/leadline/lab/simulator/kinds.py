@@ -23,13 +23,15 @@ __all__ = ["KINDS", "Labelled", "Plan", "labelled", "plan"]
 
 
 class Plan(NamedTuple):
-    """One session to be. ``noise``: relative error of reported tokens and salience; ``listed``: summaries are reported."""
+    """One session to be. ``noise``, ``jitter``: relative error of reported tokens, of reported salience."""
 
     loop: LoopSettings
     chain: ChainSettings
     planted: Statement
     noise: float = 0.0
+    jitter: float = 0.0
     listed: bool = True
+    """Each round lists its summaries."""
     visible: bool = True
 
 
@@ -57,16 +59,21 @@ def _varied(rng: Generator, base: LoopSettings) -> LoopSettings:
     return replace(base, decay_weight=weight, picks=(pick, *base.picks[1:]), output_caps=caps)
 
 
+def _estimated(rng: Generator) -> float:
+    """Half of the agents count tokens exactly; the others estimate them."""
+    return float(rng.choice([0.0, 0.01]))
+
+
 def _inverting(rng: Generator) -> Plan:
-    return Plan(_varied(rng, LoopSettings()), _ROOMY, FAITHFUL)
+    return Plan(_varied(rng, LoopSettings()), _ROOMY, FAITHFUL, noise=_estimated(rng))
 
 
 def _drifting(rng: Generator) -> Plan:
-    return Plan(replace(_varied(rng, LoopSettings()), archived=True), _ROOMY, FAITHFUL)
+    return Plan(replace(_varied(rng, LoopSettings()), archived=True), _ROOMY, FAITHFUL, noise=_estimated(rng))
 
 
 def _pinned(rng: Generator) -> Plan:
-    return Plan(replace(_varied(rng, _STEADY), calls=(2, 1, 1), group_sizes=(3, 4, 3)), _ROOMY, FAITHFUL)
+    return Plan(replace(_varied(rng, _STEADY), calls=(2, 1, 1), group_sizes=(3, 4, 3)), _ROOMY, FAITHFUL, noise=_estimated(rng))
 
 
 def _truncating(rng: Generator) -> Plan:
@@ -81,7 +88,7 @@ def _losing(rng: Generator) -> Plan:
 
 
 def _noisy(rng: Generator) -> Plan:
-    return Plan(_varied(rng, replace(_STEADY, arrivals=rng.uniform(5, 10))), _ROOMY, FAITHFUL, noise=0.02)
+    return Plan(_varied(rng, replace(_STEADY, arrivals=rng.uniform(5, 10))), _ROOMY, FAITHFUL, noise=0.02, jitter=0.02)
 
 
 def _shallow(rng: Generator) -> Plan:
@@ -137,10 +144,11 @@ def labelled(kind: str, seed: int, rounds: int | None = None) -> Labelled:
 def _reported(record: Round, made: Plan, rng: Generator) -> Round:
     if not made.listed:
         record = structs.replace(record, summaries=None)
-    if not made.noise:
+    if not made.noise and not made.jitter:
         return record
     # The same wrong tokenizer counts before and after the pass.
-    raw, summary, salience = rng.normal(1.0, made.noise, size=3).tolist()
+    raw, summary = rng.normal(1.0, made.noise, size=2).tolist()
+    salience = rng.normal(1.0, made.jitter)
     assert record.before is not None
     before = structs.replace(
         record.before,
