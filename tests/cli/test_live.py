@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from leadline.cli.live import LiveView
@@ -109,6 +111,46 @@ def test_a_hostile_session_id_is_shown_escaped_both_ways() -> None:
     for shown in (out.getvalue(), drawn(view)):
         assert "\x1b[31m" not in shown
         assert "<!channel> \\x1b[31m[bo" in shown
+
+
+def fleet_of(count: int) -> LiveView:
+    """Sessions with ids that differ at their ends, and twenty rounds each."""
+    view, _ = plain()
+    for number in range(count):
+        session = f"production-research-7f3a9c-{number:03d}"
+        view.set_kind(session, "a", "floor-breaching")
+        for at in range(20):
+            view.on_round(round_of(compaction(at + 1, session, distinct_source_spans=12_345)))
+        view.set_condition(session, "a", "provenance-floor")
+    return view
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 139, 140, 170, 220])
+def test_numbers_and_the_ends_of_ids_are_never_cut(width: int) -> None:
+    """Whatever the width: ratio, spans and depth whole; what tells the sessions apart is there."""
+    screen = drawn(fleet_of(3), width)
+    for number in range(3):
+        line = next(line for line in screen.splitlines() if f"-{number:03d} " in line)
+        assert "provenance-floor" in line
+        assert re.search(r"0\.\d\d .*12345 +\d ", line)
+        assert "floor-breaching" in line
+
+
+@pytest.mark.parametrize("width", [100, 170])
+def test_sparklines_take_what_room_there_is(width: int) -> None:
+    """Four cells at least at 100 columns, more at 170, where the events stand beside."""
+    [line] = [line for line in drawn(fleet_of(1), width).splitlines() if "-000 " in line]
+    longest = max(map(len, re.findall("[▁▂▃▄▅▆▇█]+", line)))
+    assert longest >= (4 if width == 100 else 7)
+
+
+def test_what_was_not_fed_is_not_counted() -> None:
+    """No rounds were fed: the total does not say that there were none."""
+    violation, _ = found()
+    view, out = plain()
+    with view:
+        view.on_violation(violation)
+    assert out.getvalue().splitlines()[-1] == "1 sessions, 1 in trouble; 1 violations"
 
 
 def test_it_is_bounded_whatever_comes() -> None:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import re
+
+from rich.console import Console
+
 from leadline.contracts.orders import Command, Parameters, Violation
 from leadline.demo.fleet import AgentPlan, AgentResult, Heard
+from leadline.demo.kinds import KINDS
 from leadline.demo.observer import Observed
 from leadline.demo.report import Report, judge, percentile
 
@@ -122,3 +128,31 @@ def test_percentiles_are_measured_values() -> None:
     assert percentile(values, 0.99) == 99.0
     assert percentile([7.0], 0.5) == 7.0
     assert percentile([], 0.5) is None
+
+
+def test_the_tables_fit_80_columns_with_ids_and_rules_whole() -> None:
+    """A run with every kind: no line is longer, nothing is cut, the sentence breaks between words,
+    healthy sessions are summed up."""
+    plans = [AgentPlan(f"demo-0a1b2c-{n:03d}", f"agent-{n:03d}", kind.name, n) for n, kind in enumerate(KINDS)]
+    records: list[Violation | Command] = []
+    for plan, kind in zip(plans, KINDS, strict=True):
+        if kind.rule:
+            records += [violation(plan.session_id, rule) for rule in ("masked", "erosion", kind.rule)]
+        if kind.command:
+            records.append(command(plan.session_id, kind.command, 1, kind.rule))
+            records.append(command(plan.session_id, "resume", 2, kind.rule))
+    acked = tuple(one.command_id for one in records if isinstance(one, Command))
+    report = judged(seen_with(*records, acked=acked), *(result(plan.session_id) for plan in plans), plans=tuple(plans))
+    out = io.StringIO()
+    report.show(Console(file=out, width=80, force_terminal=True, color_system=None, soft_wrap=True))
+    shown = out.getvalue()
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown
+    for plan, kind in zip(plans, KINDS, strict=True):
+        assert (plan.session_id in shown) == kind.planted
+        assert kind.name in shown
+        assert kind.rule in shown
+        assert f"{kind.name}  " in shown
+        assert kind.says in shown
+    assert "2 more" in shown
+    assert re.sub(r"\s+", " ", shown).strip().endswith(report.sentence())

@@ -6,10 +6,10 @@ On a terminal it redraws in place; anywhere else every event becomes one plain l
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final
+from typing import Final, NamedTuple
 
 from rich.console import Console, Group
 from rich.layout import Layout
@@ -25,6 +25,14 @@ from leadline.contracts.orders import Command, Violation
 __all__ = ["LiveView"]
 
 _HISTORY: Final = 20
+_SIDE_BY_SIDE: Final = 140
+"""From this many columns on the events stand beside the sessions, otherwise below."""
+_NUMBER: Final = 5
+_CONDITION: Final = 16
+"""Most conditions fit; a narrower column would change its width with every one."""
+_LONGEST_ID: Final = 36
+_SHORTEST_ID: Final = 12
+_SHORTEST_SPARK: Final = 4
 _MOST_SESSIONS: Final = 500
 _MOST_EVENTS: Final = 200
 _STYLES: Final = {"halted": "bold red", "halt sent": "red", "stopped": "bold red", "recovering": "cyan", "healthy": "green"}
@@ -35,6 +43,7 @@ _SENT: Final = {
     "retry-level": "retry sent",
     "resume": "recovering",
 }
+_COUNTED: Final = ("rounds", "violations", "commands", "acknowledged")
 _OBEYED: Final = {"halt": "halted", "stop-agent": "stopped"}
 
 
@@ -66,7 +75,7 @@ class LiveView:
         self._console = target if target is not None else console()
         self._sessions: dict[tuple[str, str], _Session] = {}
         self._events: deque[Text] = deque(maxlen=_MOST_EVENTS)
-        self._counts = {"rounds": 0, "violations": 0, "commands": 0, "acknowledged": 0}
+        self._counts: Counter[str] = Counter()
         self._note = ""
         self._lock = threading.RLock()
         self._live: Live | None = None
@@ -160,12 +169,19 @@ class LiveView:
     def render(self) -> Layout:
         """The whole view as it is now."""
         with self._lock:
-            height = max(6, self._console.size.height - 4)
+            width, height = self._console.size.width, max(6, self._console.size.height - 2)
+            beside = width >= _SIDE_BY_SIDE
+            rows = height - 3 if beside else min(len(self._sessions) + 1, max(3, height * 3 // 5 - 3))
+            left = width * 3 // 5 if beside else width
+            more = len(self._sessions) - rows
+            panel = Panel(self._table(rows, left - 4), title="sessions", subtitle=f"… {more} more" if more > 0 else None)
+            sessions = Layout(panel, size=left if beside else rows + 3)
+            events = Layout(Panel(Group(*reversed(self._events)), title="violations and commands, newest first"))
             body = Layout()
-            body.split_row(
-                Layout(Panel(self._table(height - 4), title="sessions"), ratio=3),
-                Layout(Panel(Group(*reversed(self._events)), title="violations and commands, newest first"), ratio=2),
-            )
+            if beside:
+                body.split_row(sessions, events)
+            else:
+                body.split_column(sessions, events)
             whole = Layout()
             footer = Text(self._totals()).append(f"   {self._note}" if self._note else "", "dim")
             whole.split_column(Layout(Text(self.title, "bold"), size=1), body, Layout(footer, size=1))
@@ -179,32 +195,48 @@ class LiveView:
             del self._sessions[next(iter(self._sessions))]
         return session
 
-    def _table(self, rows: int) -> Table:
-        table = Table(expand=True, box=None, pad_edge=False)
-        for heading in ("session", "condition", "raw ratio", "", "spans", "", "depth"):
-            table.add_column(heading, no_wrap=True, overflow="ellipsis")
+    def _table(self, rows: int, width: int) -> Table:
         # Troubled ones first, then by name, so that lines do not jump about with every event.
         order = sorted(self._sessions.values(), key=lambda one: (one.condition == "healthy", one.session_id))
-        for one in order[:rows]:
+        shown = order[:rows]
+        ids = {one.session_id: safe(one.session_id).plain for one in shown}
+        widths = _widths(width, list(ids.values()), [one.kind for one in shown], [one.condition for one in shown])
+        table = Table(box=None, pad_edge=False, padding=(0, 1), collapse_padding=True)
+        spark_heading = "" if widths.spark else None
+        for heading, size in (
+            ("session", widths.name),
+            ("kind" if widths.kind else None, widths.kind),
+            ("condition", widths.condition),
+            (spark_heading, widths.spark),
+            ("ratio", _NUMBER),
+            (spark_heading, widths.spark),
+            ("spans", _NUMBER),
+            ("depth", _NUMBER),
+        ):
+            if heading is not None:
+                number = size == _NUMBER and heading in ("ratio", "spans", "depth")
+                table.add_column(heading, width=size, no_wrap=True, overflow="ellipsis", justify="right" if number else "left")
+        for one in shown:
             ratio = one.ratios[-1] if one.ratios else None
-            name = safe(one.session_id, 24).append(f" {one.kind}" if one.kind else "", "dim")
-            table.add_row(
-                name,
+            spans = one.spans[-1] if one.spans else None
+            cells = [
+                Text(_tail(ids[one.session_id], widths.name)),
+                safe(one.kind) if widths.kind else None,
                 Text(one.condition, _STYLES.get(one.condition, "yellow")),
-                Text(spark(one.ratios, 0, 1), ratio_style(ratio)),
+                Text(spark(one.ratios, 0, 1)[-widths.spark :], ratio_style(ratio)) if widths.spark else None,
                 Text("?" if ratio is None else f"{ratio:.2f}", ratio_style(ratio)),
-                Text(spark(one.spans, 0)),
-                Text(str(int(one.spans[-1] or 0)) if one.spans else ""),
+                Text(spark(one.spans, 0)[-widths.spark :]) if widths.spark else None,
+                Text("" if spans is None else str(int(spans))),
                 Text(str(one.depth)),
-            )
-        if len(order) > rows:
-            table.add_row(Text(f"… {len(order) - rows} more", "dim"))
+            ]
+            table.add_row(*(cell for cell in cells if cell is not None))
         return table
 
     def _totals(self) -> str:
         troubled = sum(one.condition != "healthy" for one in self._sessions.values())
-        counted = ", ".join(f"{count} {name}" for name, count in self._counts.items())
-        return f"{len(self._sessions)} sessions, {troubled} in trouble; {counted}"
+        # What the caller does not feed is not counted either: nothing is said of it.
+        counted = ", ".join(f"{self._counts[name]} {name}" for name in _COUNTED if name in self._counts)
+        return f"{len(self._sessions)} sessions, {troubled} in trouble" + (f"; {counted}" if counted else "")
 
     def _say(self, line: Text, quiet: bool = False) -> None:
         """An event: into the panel on a terminal, a line of its own elsewhere. ``quiet``: not into the panel."""
@@ -212,3 +244,30 @@ class LiveView:
             self._events.append(line)
         if not self.interactive:
             self._console.print(line)
+
+
+class _Widths(NamedTuple):
+    """Cells of each column; 0: it is left out."""
+
+    name: int
+    kind: int
+    condition: int
+    spark: int
+
+
+def _widths(width: int, ids: list[str], kinds: list[str], conditions: list[str]) -> _Widths:
+    """Numbers keep their width; sparklines take what is left, then ids give way to them, and last they are left out."""
+    kind = max(map(len, kinds), default=0)
+    condition = max((*map(len, conditions), _CONDITION))
+    name = min(_LONGEST_ID, max((*map(len, ids), len("session"))))
+    columns = 7 + bool(kind)
+    left = width - (columns - 1) - 3 * _NUMBER - kind - condition
+    spark_width = min(_HISTORY, max((left - name) // 2, _SHORTEST_SPARK))
+    if left - 2 * spark_width < min(name, _SHORTEST_ID):
+        spark_width, left = 0, left + 2
+    return _Widths(max(1, min(name, left - 2 * spark_width)), kind, condition, spark_width)
+
+
+def _tail(text: str, width: int) -> str:
+    """An id that is too long loses its beginning: what tells two of a fleet apart is usually at the end."""
+    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]

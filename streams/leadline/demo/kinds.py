@@ -98,7 +98,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     ),
     Kind(
         "inverting",
-        "evicts by salience alone, nests deep, cites two sources a summary",
+        "evicts by salience alone, nests deep, cites two sources each",
         "inversion",
         "halt",
         Mechanism(
@@ -124,7 +124,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     ),
     Kind(
         "floor-breaching",
-        "its summaries cite one source each, and large tool results crowd out the rest",
+        "cites one source a summary; large results crowd out the rest",
         "provenance-floor",
         "halt",
         Mechanism(
@@ -140,7 +140,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     ),
     Kind(
         "truncating",
-        "its summarizer reads the head of its input and drops the tail",
+        "its summarizer reads the head of its input, not the tail",
         "budget-open",
         "retry-level",
         Mechanism(input_cap=1_000, fan_in=8, arrival_tokens=(120, 260), compression=0.2),

@@ -111,36 +111,52 @@ class Report:
         }
 
     def show(self, out: Console) -> None:
-        """Two tables and the sentence that they add up to."""
-        kinds = Table("kind", "what it does", "sessions", "planted", "found", "commanded", "recovered", box=None, pad_edge=False)
+        """What was planted, what came of it by session and by kind, and the sentence that they add up to.
+
+        80 columns are enough for the tables of a usual run.
+        """
+        for table in (self._legend(), self._sessions(), self._kinds()):
+            out.print(table)
+            out.print()
+        out.print(self.sentence(), style="green" if self.ok else "red", soft_wrap=not out.is_terminal)
+
+    def _legend(self) -> Table:
+        table = _table("kind", "what it does")
+        for kind, _ in self._by_kind():
+            table.add_row(kind.name, kind.says)
+        return table
+
+    def _sessions(self) -> Table:
+        """Those of which there is anything to say."""
+        table = _table("session", "kind", "found", "commanded", "recovered")
+        told = [row for row in self.rows if row.kind.planted or row.rules or row.commands or not row.released]
+        for row in told:
+            planted_first = sorted(row.rules, key=lambda rule: rule != row.kind.rule)
+            table.add_row(
+                row.session_id,
+                row.kind.name,
+                ", ".join(planted_first) or "-",
+                ", ".join(dict.fromkeys(row.orders)) or "-",
+                ("yes" if row.released else "no") if row.orders or not row.released else "-",
+                style="red" if row.false_halt or not row.released or (row.kind.planted and not row.found) else None,
+            )
+        if len(told) < len(self.rows):
+            table.add_row(f"{len(self.rows) - len(told)} more", "", "-", "-", "-", style="dim")
+        return table
+
+    def _kinds(self) -> Table:
+        table = _table("kind", "sessions", "planted", "found", "commanded", "recovered")
         for kind, rows in self._by_kind():
             said = _of_kind(rows)
-            kinds.add_row(
+            table.add_row(
                 kind.name,
-                kind.says,
                 str(len(rows)),
                 kind.rule or "-",
                 f"{said['found']}/{len(rows)}" if kind.planted else "-",
                 _counted(row.orders for row in rows),
                 f"{said['recovered']}/{said['commanded']}" if said["commanded"] else "-",
             )
-        sessions = Table("session", "kind", "planted", "found", "commanded", "recovered", box=None, pad_edge=False)
-        for row in self.rows:
-            recovered = "-" if not row.orders else "yes" if row.released else "no"
-            sessions.add_row(
-                row.session_id,
-                row.kind.name,
-                row.kind.rule or "-",
-                ", ".join(row.rules) or "-",
-                ", ".join(row.commands) or "-",
-                recovered,
-                style="red" if row.false_halt or not row.released or (row.kind.planted and not row.found) else None,
-            )
-        out.print(sessions)
-        out.print()
-        out.print(kinds)
-        out.print()
-        out.print(self.sentence(), style="green" if self.ok else "red")
+        return table
 
     def sentence(self) -> str:
         p50, p99 = percentile(self.latencies, 0.50), percentile(self.latencies, 0.99)
@@ -196,6 +212,14 @@ def _of_kind(rows: list[Row]) -> dict[str, int]:
         "halted": sum(row.halted for row in rows),
         "recovered": sum(bool(row.orders) and row.released for row in rows),
     }
+
+
+def _table(*headings: str) -> Table:
+    """Lists of rules and commands may wrap; names and ids are of no use in pieces."""
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, no_wrap=heading in ("session", "kind", "sessions", "planted", "recovered"))
+    return table
 
 
 def _counted(orders: Iterable[tuple[str, ...]]) -> str:
