@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from leadline.commands.fold import Incoming, fold
 from leadline.contracts import limits
 from leadline.contracts.codec import encode
@@ -13,7 +15,7 @@ from leadline.detection.policy import DEFAULT_POLICY
 from tests.commands.test_incidents import inverted, only, sink
 from tests.support.core import START, Monitor, ack, checkpoint, declared, round_, start
 
-WHOLE = {"declared_input_tokens": 8_000, "consumed_input_tokens": 8_000, "source_spans": None, "seen_spans": None}
+WHOLE: dict[str, Any] = {"declared_input_tokens": 8_000, "consumed_input_tokens": 8_000, "source_spans": None, "seen_spans": None}
 CUT = WHOLE | {"consumed_input_tokens": 5_000}
 
 
