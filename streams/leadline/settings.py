@@ -53,6 +53,8 @@ class Settings:
     """Ask twice for the end of the sessions changelog: some embedded brokers tell the wrong one."""
     max_request_bytes: int = 2 * 1024 * 1024
     """Largest request that is sent to the broker."""
+    policy_file: str = ""
+    """Thresholds, deadlines and modes as TOML; a change is picked up while the worker runs. Empty: the defaults."""
     log_level: str = "INFO"
     """DEBUG, INFO, WARNING or ERROR."""
     log_json: bool = False
@@ -205,6 +207,7 @@ _READERS: dict[str, Reader] = {
     "idempotence": _flag,
     "verify_end_offsets": _flag,
     "max_request_bytes": _integer(1_000, 100_000_000),
+    "policy_file": _text,
     "log_level": _level,
     "log_json": _flag,
     "web_port": _integer(0, 65_535),

@@ -35,15 +35,21 @@ def monitor(
 
     Every further setting is an environment variable LEADLINE_...; as many workers as there are partitions can share the work.
     """
-    settings = settings_for(bootstrap, data_dir=data_dir, create_topics=create_topics or None, log_json=as_json or None)
+    settings = settings_for(
+        bootstrap,
+        data_dir=data_dir,
+        create_topics=create_topics or None,
+        log_json=as_json or None,
+        policy_file=policy_file,
+    )
     if show_settings:
         emit_json({name: str(getattr(settings, name)) for name in settings.__slots__})
         return exits.OK
-    policy = read_policy(policy_file)
+    read_policy(settings.policy_file or None)  # Refused now rather than in the log of a worker.
     missing = [package for module, package in _NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise exits.MissingExtra("monitor", "monitor", ", ".join(missing))
     from leadline.processors.worker import run
 
-    code = run(settings, policy)
+    code = run(settings)
     return code if isinstance(code, int) else exits.OK

@@ -33,7 +33,7 @@ class FleetPolicy(Struct, frozen=True, kw_only=True):
     erosion_ratio: float = 0.5
     """`erosion` needs a raw ratio below this: summaries outweigh raw text."""
     erosion_horizon: int = 12
-    """It fires when the raw ratio or the spans reach their floor within this many rounds at the present pace."""
+    """`erosion` fires when the raw ratio or the spans reach their floor within this many rounds at the present pace."""
     masked_span_fall: float = 0.10
     """`masked` needs spans to have fallen by this share of what they were at the window's beginning."""
     stall_freed_fraction: float = 0.01
@@ -41,7 +41,7 @@ class FleetPolicy(Struct, frozen=True, kw_only=True):
     stall_rounds: int = 2
     """`no-progress` fires at this many passes in a row that get nowhere; at once where the context grew."""
     stall_halt_rounds: int = 3
-    """From this many on it halts; so many failed passes in a row are told."""
+    """From this many on `no-progress` halts; so many failed passes in a row are told."""
     budget_tolerance: float = 0.04
     """A context within this share of its budget counts as held; a smaller change of its size as none."""
     same_size_calls: int = 3
@@ -49,9 +49,9 @@ class FleetPolicy(Struct, frozen=True, kw_only=True):
     same_size_tokens: int = 128
     """Outputs smaller than this are at no cap, however often their size repeats."""
     placeholder_tokens: int = 16
-    """A summary of at most this many tokens is a placeholder, not a summary, where its input had at least"""
+    """A summary of at most this many tokens is a placeholder, where its input had `placeholder_input_tokens`."""
     placeholder_input_tokens: int = 1_000
-    """this many."""
+    """Inputs of at least this many tokens make a tiny summary a placeholder."""
     silence_ms: int = 900_000
     """`unobserved` fires when a session that has not ended is silent this long."""
     good_rounds: int = 3

@@ -25,6 +25,7 @@ from leadline.processors.app import events_topic, make_app
 from leadline.processors.clock import Clock, run_clock
 from leadline.processors.engine import MonitorApp
 from leadline.processors.outputs import Delivery
+from leadline.processors.policy_source import PolicySource
 from leadline.processors.table import STORE_OPTIONS, Sessions, SessionsTable
 from leadline.processors.watch import Fold, Watch
 from leadline.settings import Settings
@@ -74,7 +75,10 @@ def wire(
     now: Callable[[], int] = wall_clock,
     partitions: int | None = None,
 ) -> Monitor:
-    """Build a worker from its settings. Call it inside the event loop that will run it."""
+    """Build a worker from its settings. Call it inside the event loop that will run it.
+
+    ``policy`` is in force until the file that the settings name, if any, holds another.
+    """
     counts: Counter[str] = Counter()
     app = make_app(settings, partitions)
     events = events_topic(app)
@@ -82,7 +86,8 @@ def wire(
     table = make_table(app)
     sessions = Sessions(table, delivery.confirm, settings.cache_sessions)
     clock = Clock()
-    watch = Watch(app, sessions, delivery, clock, fold, policy, now, settings, counts)
+    policies = PolicySource(policy, settings.policy_file, counts)
+    watch = Watch(app, sessions, delivery, clock, fold, policies, now, settings, counts)
 
     app.agent(events, name="watch", concurrency=1, supervisor_strategy=CrashingSupervisor)(_agent(watch))
 
@@ -106,7 +111,11 @@ def wire(
     async def before_stop() -> None:
         await watch.drain(settings.drain_s / 2)
 
+    async def follow_policy() -> None:
+        await policies.watch()
+
     app.task(tick)
+    app.task(follow_policy)
     app.on_partitions_revoked.connect(revoked, weak=False)
     table.on_recover(restored)
     app.before_stop = before_stop

@@ -23,6 +23,7 @@ from leadline.processors.clock import Clock
 from leadline.processors.engine import MonitorApp
 from leadline.processors.logs import with_fields
 from leadline.processors.outputs import Delivery, dead_letter, outgoing
+from leadline.processors.policy_source import PolicySource
 from leadline.processors.table import Sessions
 from leadline.settings import Settings
 
@@ -58,7 +59,7 @@ class Watch:
         delivery: Delivery,
         clock: Clock,
         fold: Fold,
-        policy: Policy,
+        policies: PolicySource,
         now: Callable[[], int],
         settings: Settings,
         counts: Counter[str],
@@ -68,7 +69,7 @@ class Watch:
         self._delivery = delivery
         self._clock = clock
         self._fold = fold
-        self._policy = policy
+        self._policies = policies
         self._now = now
         self._settings = settings
         self._counts = counts
@@ -155,9 +156,10 @@ class Watch:
             return self._app.generation() == generation
 
         batches = []
+        policy = self._policies.policy
         for partition, events in taken.items():
             incoming = [_incoming(event.message) for event in events]
-            folded = self._fold(incoming, self._sessions.loader(partition), self._policy, self._now())
+            folded = self._fold(incoming, self._sessions.loader(partition), policy, self._now())
             batches.append(_Batch(partition, events, folded))
             await asyncio.sleep(0)
         await asyncio.gather(

@@ -22,6 +22,7 @@ from leadline.detection.policy import DEFAULT_POLICY, Policy
 from leadline.errors import BrokerError, LeadlineError, Refused
 from leadline.processors import topics
 from leadline.processors.logs import setup, with_fields
+from leadline.processors.policy_source import read_policy
 from leadline.processors.topology import Monitor, wall_clock, wire
 from leadline.processors.watch import Fold
 from leadline.settings import Settings, load_settings
@@ -49,6 +50,8 @@ def run(settings: Settings, policy: Policy = DEFAULT_POLICY, fold: Fold = real_f
     if settings.ready_file:
         Path(settings.ready_file).unlink(missing_ok=True)
     try:
+        if settings.policy_file:
+            policy = read_policy(settings.policy_file)
         partitions = topics.ensure(settings)
     except Refused as error:
         log.error("%s", error)
@@ -56,6 +59,9 @@ def run(settings: Settings, policy: Policy = DEFAULT_POLICY, fold: Fold = real_f
     except BrokerError as error:
         log.error("%s", error)
         return BROKER_AWAY
+    except OSError as error:
+        log.error("LEADLINE_POLICY_FILE %s cannot be read: %s", settings.policy_file, error.strerror)
+        return REFUSED
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     monitor = loop.run_until_complete(_wire(settings, policy, fold, now, partitions))
