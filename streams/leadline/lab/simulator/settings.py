@@ -71,7 +71,7 @@ REASONS: Final[dict[str, str]] = {
     "decay_weight": "calibrated: the recency bonus of something new, of the size of the cosines it is added to",
     "decay_half_life": "calibrated: a summary keeps most of its bonus over the rounds in which old raw text is displaced",
     "depth_penalty": "set-up: 0, the scorer does not look at depth (the second condition of validity)",
-    "answer_items": "calibrated: one claim from each of the twenty most salient items; of the first ten, the median session has all supported",
+    "answer_items": "calibrated: claims, one an item, the most salient first; with ten the median session has all supported",
     "archived": "set-up: evicted text is gone",
     "grounding": "set-up: off, but for the run that enforces it",
     "span_floor": "set-up: the document's floor, a fifth of the spans at session start",
