@@ -91,3 +91,62 @@ def test_a_lost_constraint_is_retried_and_kept() -> None:
         assert loop.open_incidents == []
         assert one.pending == ()
     assert loop.driver.dead_letters == []
+
+
+def test_a_truncated_level_is_retried_halted_and_released_by_the_calls_that_name_their_command() -> None:
+    """Half of level 1's input is unread; the retry fails in the same way, so the session is halted but for that level; the next
+    retry reads everything. Clean calls over other, smaller input in between release nothing."""
+    clock = Clock()
+    loop = Loop(clock)
+    with session(loop, clock) as one:
+        one.checkpoint(1, declared_input_tokens=1_000, consumed_input_tokens=500)
+        loop.turn(one)
+        one.checkpoint(1, declared_input_tokens=200, consumed_input_tokens=200)
+        loop.turn(one)
+        assert loop.kinds == ["retry-level"], "the call before the agent looked was an ordinary one"
+        assert [asked.kind for asked in one.retries] == ["retry-level"]
+        one.checkpoint(1, declared_input_tokens=1_000, consumed_input_tokens=500)
+        loop.turn(one)
+        assert loop.kinds == ["retry-level", "halt"]
+        assert not one.may_compact()
+        assert one.may_summarize(1)
+        assert [asked.kind for asked in one.retries] == ["halt"]
+        one.checkpoint(1, declared_input_tokens=1_000, consumed_input_tokens=1_000)
+        loop.turn(one)
+        assert loop.kinds[-1] == "resume"
+        assert one.may_compact()
+        loop.turn(one)
+        assert loop.open_incidents == []
+    assert loop.driver.dead_letters == []
+
+
+def test_a_floor_that_is_breached_on_a_full_budget_is_repaired() -> None:
+    """The budget of 1,000 is full of three large results, one of them twice, and a summary that points at one span of twenty. The
+    halt is served out of what can be spared, and released."""
+    clock = Clock()
+    loop = Loop(clock)
+    with session(loop, clock, token_budget=1_000) as one:
+        spans = [f"m{n}" for n in range(20)]
+        for name in spans:
+            one.ledger.add_raw(name, 50, 0.3)
+        one.compacted("start")
+        loop.turn(one)
+        one.ledger.summarize("S1", spans[:1], 60, 0.5)
+        one.ledger.summarize("S2", ["S1"], 40, 0.6)
+        one.ledger.evict([*spans, "S1"])
+        one.ledger.add_raw("large", 480, 0.4)
+        one.ledger.add_raw("large again", 480, 0.4, copy_of="large")
+        one.compacted()
+        loop.turn(one)
+        assert "provenance-floor" in {violation.rule for violation in loop.driver.violations}
+        done = one.rehydrate(lambda span: 50)
+        assert done.reached
+        assert done.after.total_tokens <= 1_000
+        for _ in range(6):
+            loop.turn(one)
+            if one.may_compact():
+                break
+            one.compacted("hold")
+        assert one.may_compact()
+        assert "stop-agent" not in loop.kinds
+    assert loop.driver.dead_letters == []
