@@ -20,15 +20,41 @@ class Fault(NamedTuple):
 
     met: str
     tests: tuple[str, ...]
+    beyond: str = ""
+    """What of it the records cannot say, or is not the core's to do."""
 
 
 FAULTS = {
+    "A01": Fault(
+        "compaction thrash: four passes in a minute, nothing in between",
+        (
+            "scenarios/test_rules_in_time.py::test_thrash_is_one_alarm_and_one_halt_without_a_rehydration",
+            "scenarios/test_rules_in_time.py::test_a_halt_for_spinning_is_obeyed_by_silence",
+            "detection/test_round_rules.py::test_it_halts_past_a_count_and_only_where_stopping_helps",
+        ),
+    ),
+    "A02": Fault(
+        "every pass ends just above the level that triggers the next",
+        (
+            "detection/test_round_rules.py::test_the_alarm_gives_before_after_and_the_thresholds",
+            "detection/test_round_rules.py::test_the_rule_says",
+        ),
+        "a trigger apart from the budget: token_budget is what the agent compacts to, not the model's limit",
+    ),
+    "A05": Fault(
+        "the output reserve is as large as the limit",
+        (
+            "detection/test_round_rules.py::test_no_headroom_is_told_as_configuration",
+            "commands/test_incidents.py::test_headroom_below_zero_restores_nothing",
+        ),
+    ),
     "A10": Fault(
         "a compaction is reported done, then failed",
         (
             "detection/test_rounds.py::test_a_failure_supersedes_the_success_it_corrects",
             "detection/test_rounds.py::test_a_round_taken_back_gives_the_pin_count_back",
             "commands/test_incidents.py::test_a_success_that_was_a_failure_does_not_resolve_what_follows",
+            "detection/test_round_rules.py::test_the_rule_says",
         ),
     ),
     "A13": Fault(
@@ -49,11 +75,42 @@ FAULTS = {
     "A20": Fault(
         "426 spans never reached the prompt", ("detection/test_rules.py::test_unread_spans_and_overshoot_are_counted_exactly",)
     ),
+    "A23": Fault(
+        "the stop reason says length",
+        (
+            "detection/test_drop_rules.py::test_a_cut_off_summary_is_told_from_its_stop_reason_before_any_fact",
+            "scenarios/test_rules_in_time.py::test_a_cut_off_summary_is_retried_and_whole_the_second_time",
+        ),
+    ),
+    "A24": Fault(
+        "exactly the cap three times, no stop reason",
+        (
+            "scenarios/test_rules_in_time.py::test_exactly_the_cap_three_times_is_likely_a_cut",
+            "detection/test_drop_rules.py::test_the_rule_says",
+        ),
+    ),
     "A26": Fault(
         "empty lists after nine constraints, six times",
         (
             "detection/test_facts.py::test_empty_lists_are_loss_of_all_nine",
             "commands/test_incidents.py::test_six_empty_lists_are_one_alarm",
+            "scenarios/test_rules_in_time.py::test_six_empty_summaries_are_one_alarm",
+        ),
+    ),
+    "A28": Fault(
+        "an error message in the place of the summary",
+        (
+            "agent/test_coverage.py::test_a_session_says_that_a_text_is_a_placeholder_whatever_its_stop_reason",
+            "detection/test_drop_rules.py::test_a_placeholder_tells_how_many_spans_it_stands_for",
+        ),
+        "which spans are brought back: the level is summarized again from its 195 spans",
+    ),
+    "A29": Fault(
+        "spans that the next compaction neither reads nor keeps",
+        (
+            "agent/test_coverage.py::test_sources_and_retained_must_cover_everything",
+            "agent/test_coverage.py::test_a_session_names_what_was_left_out_as_many_as_fit",
+            "detection/test_drop_rules.py::test_what_nobody_read_is_named_by_id",
         ),
     ),
     "A31": Fault(
@@ -80,6 +137,13 @@ FAULTS = {
         "the same input compacted again and again",
         ("detection/test_facts.py::test_identical_input_three_times_is_judged_three_times",),
     ),
+    "A44": Fault(
+        "equal content under three ids",
+        (
+            "agent/test_ledger.py::test_equal_content_under_different_ids_stays_different_spans",
+            "agent/test_coverage.py::test_ids_decide_not_ranges_or_copies",
+        ),
+    ),
     "A46": Fault(
         "no tokens at all, or fewer than none",
         (
@@ -88,8 +152,29 @@ FAULTS = {
             "contracts/test_codec.py::test_what_is_wrong_is_refused_with_its_named_reason",
         ),
     ),
+    "A47": Fault(
+        "the context grows sixfold in a pass that reports otherwise",
+        ("detection/test_round_rules.py::test_growth_is_measured_and_a_divergence_of_the_counters_is_shown",),
+    ),
+    "A57": Fault(
+        "two events of one time, one of them summarized",
+        (
+            "agent/test_coverage.py::test_ids_decide_not_ranges_or_copies",
+            "agent/test_ledger.py::test_ids_decide_and_not_an_order_of_time",
+            "detection/test_drop_rules.py::test_what_nobody_read_is_named_by_id",
+        ),
+    ),
     "A60": Fault(
         "two agents share a session id", ("commands/test_fold.py::test_two_agents_that_share_a_session_id_are_two_states",)
+    ),
+    "A64": Fault(
+        "what the rehydration brought back triggers the next compaction",
+        (
+            "detection/test_round_rules.py::test_the_rule_says",
+            "commands/test_incidents.py::test_an_incident_sends_one_violation_and_one_command_however_often_its_rule_fires",
+            "detection/test_rounds.py::test_a_late_round_opens_nothing_and_is_not_what_the_next_compares_with",
+        ),
+        "usage events: rounds carry their own counts, ordered by number, and a late one is compared with nothing",
     ),
     "A69": Fault(
         "acknowledged, yet nothing was restored",
@@ -153,7 +238,10 @@ FAULTS = {
     "B31": Fault("sessions that never go away", ("commands/test_fold.py::test_100_sessions_that_ended_leave_nothing_behind",)),
     "B32": Fault(
         "a deadline that passes while the monitor is away",
-        ("commands/test_incidents.py::test_a_monitor_that_was_away_finds_the_deadline_passed",),
+        (
+            "commands/test_incidents.py::test_a_monitor_that_was_away_finds_the_deadline_passed",
+            "detection/test_presence.py::test_a_deadline_that_passed_while_the_monitor_was_away_is_told_on_its_return",
+        ),
     ),
     "B36": Fault(
         "offsets applied before the crash come again",
@@ -177,7 +265,18 @@ FAULTS = {
     "B62": Fault(
         "a value that hovers around the threshold", ("commands/test_incidents.py::test_a_value_that_hovers_does_not_flap",)
     ),
-    "B65": Fault("silence after an alarm", ("commands/test_incidents.py::test_silence_never_resolves",)),
+    "B63": Fault(
+        "500 sessions cross the threshold within ten seconds",
+        ("commands/test_fold.py::test_a_bad_release_halts_each_of_its_sessions",),
+        "one notification with a count: grouping is what sends notifications does, each violation names fleet and rule for it",
+    ),
+    "B65": Fault(
+        "silence after an alarm",
+        (
+            "commands/test_incidents.py::test_silence_never_resolves",
+            "scenarios/test_rules_in_time.py::test_silence_is_told_and_the_open_alarm_stays",
+        ),
+    ),
     "B66": Fault(
         "the same events after a restart",
         ("commands/test_incidents.py::test_replaying_everything_after_a_restart_sends_nothing",),
@@ -199,6 +298,16 @@ FAULTS = {
 }
 
 
+OURS = {
+    *(
+        f"A{n:02}"
+        for n in (1, 2, 5, 10, 13, 18, 19, 20, 23, 24, 26, 28, 29, 31, 33, 34, 35, 38, 39, 41, 44, 46, 47, 57, 60, 64, 69, 72)
+    ),
+    *("B17", "B18", "B20", "B62", "B63", "B65", "B66", "B67"),
+}
+"""Faults of sessions and their judgement: none may be missing here."""
+
+
 @cache
 def names_in(file: str) -> frozenset[str]:
     tree = ast.parse((TESTS / file).read_text(encoding="utf-8"))
@@ -211,3 +320,7 @@ def test_the_tests_that_keep_it_out_exist(fault: str) -> None:
     for name in FAULTS[fault].tests:
         file, _, test = name.partition("::")
         assert test in names_in(file), name
+
+
+def test_none_of_the_faults_of_sessions_is_missing() -> None:
+    assert FAULTS.keys() >= OURS

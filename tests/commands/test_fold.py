@@ -303,6 +303,15 @@ def test_the_policy_of_the_events_fleet_holds() -> None:
     assert {item.session_id for item in monitor.sent} == {"s1"}
 
 
+def test_a_bad_release_halts_each_of_its_sessions() -> None:
+    """500 sessions of one fleet break the floor at once: one violation and one halt for each, all of one fleet and rule."""
+    monitor = Monitor()
+    monitor.send(*(sunk(session_id=f"s{n}", fleet="release-7") for n in range(500)))
+    assert [item.session_id for item in monitor.violations] == [item.session_id for item in monitor.commands]
+    assert len({item.session_id for item in monitor.commands}) == len({item.command_id for item in monitor.commands}) == 500
+    assert {(item.fleet, item.rule) for item in monitor.violations} == {("release-7", "provenance-floor")}
+
+
 def test_a_state_that_holds_all_a_session_can_have_fits_a_record() -> None:
     """A broker takes 1,048,588 bytes unless told otherwise; a state, command or violation past that would stop the monitor."""
     monitor = Monitor(policy(command_ttl_ms=10, attempts=1))

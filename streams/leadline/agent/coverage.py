@@ -10,7 +10,7 @@ __all__ = ["is_placeholder", "uncovered"]
 
 _PLACEHOLDER: Final = re.compile(
     r"""(?ix) \W* (?:
-      (?: error | failed | failure | unable | could \s not | couldn['’]t | cannot | can['’]t )
+      (?: error \W+ )? (?: error | failed | failure | unable | could \s not | couldn['’]t | cannot | can['’]t )
         \s+ (?: (?: to | in | while ) \s+ )?
         (?: generat\w* | creat\w* | produc\w* | summari[sz]\w* | compact\w* )
       | (?: no | empty ) \s+ summary
