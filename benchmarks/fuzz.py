@@ -1,4 +1,4 @@
-"""Generated event sequences through the monitor's fold, with every invariant checked after each event.
+"""Generated event sequences through the monitor's fold, with the invariants checked after each event.
 
 ::
 
@@ -46,6 +46,8 @@ __all__ = ["Broken", "Tally", "run", "sequence"]
 
 MAX_STATE_BYTES = 900_000
 MAX_OUTPUT_BYTES = 200_000
+_SELDOM = 5
+"""The costliest checks are made on every fifth event."""
 _START = 1_800_000_000_000
 _KEY = b"s"
 _GARBAGE = (b"", b"null", b"[]", b"{}", b"\xff", b'{"schema":"leadline.round/9"}', b"[" * 999)
@@ -275,8 +277,9 @@ class _Life:
             else:
                 self.state = encode_state(state)
                 self.check_state(state, self.state)
-        again = fold([Incoming(_KEY, value, 0, self.offset, self.now)], self.load, policy, self.now)
-        _held(not again.outputs, "a record applied twice sends something")
+        if self.offset % _SELDOM == 0:
+            again = fold([Incoming(_KEY, value, 0, self.offset, self.now)], self.load, policy, self.now)
+            _held(not again.outputs, "a record applied twice sends something")
 
     def load(self, _key: str) -> SessionState | None:
         return SessionState("s", "a", offset=self.offset) if self.state is None else decode_state(self.state)
@@ -303,7 +306,8 @@ class _Life:
     def check_state(self, state: SessionState, value: bytes) -> None:
         self.largest = max(self.largest, len(value))
         _held(len(value) <= MAX_STATE_BYTES, "a state outgrows its bound")
-        _held(encode_state(decode_state(value)) == value, "a state is not read back as it was written")
+        if self.offset % _SELDOM == 1:
+            _held(encode_state(decode_state(value)) == value, "a state is not read back as it was written")
         _held(len(state.window) <= limits.WINDOW_ROUNDS, "the window outgrows its bound")
         rounds = [entry.round for entry in state.window]
         _held(rounds == sorted(set(rounds)), "the window is out of order")
@@ -320,7 +324,7 @@ def sequence(seed: str) -> Tally:
     """One generated sequence. Raises :class:`Broken`, or whatever the fold raises, which is worse."""
     dice = Random(seed)
     life = _Life(dice)
-    events = dice.choice((4, 10, 25, 60))
+    events = dice.choice((4, 8, 16, 40))
     try:
         life.live(events)
     except Exception as error:
