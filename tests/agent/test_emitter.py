@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -229,6 +230,76 @@ def test_a_client_that_fails_for_good_is_made_anew_and_nothing_is_lost(monkeypat
     emitter.close()
 
 
+class _Ill(MemoryTransport):
+    """Its first client takes ``takes`` records, delivers the first ``delivers`` of them, and then fails for good: at the next
+    record, or, when there is none, when it is polled. Those that it purges it reports newest first, or not at all."""
+
+    def __init__(self, takes: int, delivers: int, *, reports: bool = True) -> None:
+        super().__init__(partitions=1)
+        self.takes, self.delivers, self.reports = takes, delivers, reports
+        self.made = 0
+
+    def producer(self):  # type: ignore[no-untyped-def]
+        self.made += 1
+        return _FallsIll(self) if self.made == 1 else super().producer()
+
+
+class _FallsIll:
+    def __init__(self, transport: _Ill) -> None:
+        self.transport = transport
+        self.taken: list[tuple[str, bytes, bytes, Headers, OnDelivery]] = []
+
+    def produce(self, *record: Any) -> None:
+        if len(self.taken) == self.transport.takes:
+            self.poll()
+        self.taken.append(record)
+
+    def poll(self, timeout: float = 0) -> None:
+        for topic, key, value, headers, on_delivery in self.taken[: self.transport.delivers]:
+            on_delivery(self.transport.send(topic, key, value, headers))
+        del self.taken[: self.transport.delivers]
+        raise Retryable("the client is fatally ill")
+
+    flush = poll
+
+    def close(self) -> None:
+        if self.transport.reports:
+            for *_, on_delivery in reversed(self.taken):
+                on_delivery(Delivery(-1, -1, "purged", again=True))
+
+
+@pytest.mark.parametrize("reports", [True, False])
+@pytest.mark.parametrize(("takes", "delivers"), [(300, 100), (500, 0), (500, 500), (1_000, 7)])
+def test_what_was_in_flight_when_the_client_failed_is_sent_by_the_next_in_order(
+    monkeypatch: pytest.MonkeyPatch, takes: int, delivers: int, reports: bool
+) -> None:
+    """500 events, some delivered, some in the client, some still queued: all 500 arrive, each once, in order; none is dropped."""
+    monkeypatch.setattr("leadline.agent.emitter._RETRY_SECONDS", 0.01)
+    transport = _Ill(takes, delivers, reports=reports)
+    emitter = Emitter(transport)
+    with emitter._wake:  # The sender sees all of them at once.
+        for n in range(500):
+            emitter.emit(round_event(number=n))
+    assert emitter.flush(8) == 0
+    assert numbers(transport) == list(range(500))
+    counters = emitter.counters()
+    assert (counters.delivered, counters.in_flight, dict(counters.dropped)) == (500, 0, {})
+    emitter.close()
+
+
+def test_what_is_in_flight_at_the_end_is_counted_as_lost() -> None:
+    """A client that never reports on three records: closing does not hang, and three are counted."""
+    transport = MemoryTransport()
+    transport.up = False
+    emitter = Emitter(transport)
+    for n in range(3):
+        emitter.emit(round_event(number=n))
+    eventually(lambda: emitter.counters().in_flight == 3)
+    assert emitter.close(0.1) == 3
+    eventually(lambda: emitter.counters().dropped == {DropReason.UNDELIVERED: 3})
+    assert emitter.counters().in_flight == 0
+
+
 class _Picky(MemoryTransport):
     """Its producer can never send what has ``no`` as its key."""
 
@@ -263,11 +334,16 @@ def test_a_broker_without_idempotence_is_served_without_it() -> None:
     transport = KafkaTransport(f"127.0.0.1:{port}")
     producer = transport.producer()
     producer._on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "away"))
-    producer.produce(EVENTS, b"k", b"v", [], lambda delivery: None)
+    reports: list[Delivery] = []
+    producer.produce(EVENTS, b"k", b"v", [], reports.append)
     producer._on_error(KafkaError(KafkaError._UNSUPPORTED_FEATURE, "no idempotent producer here", True))
     with pytest.raises(Retryable, match="idempotent"):
         producer.produce(EVENTS, b"k", b"v", [], lambda delivery: None)
+    for look in (producer.poll, producer.flush):
+        with pytest.raises(Retryable, match="idempotent"):
+            look(0.01)
     producer.close()
+    assert [bool(report.error) and report.again for report in reports] == [True], "another client may send what it held"
     assert not transport.idempotence
     transport.producer().close()
 

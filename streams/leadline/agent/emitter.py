@@ -152,7 +152,7 @@ class Emitter:
                 now.delivered,
                 now.cut,
                 len(self._outbox),
-                self._in_flight,
+                len(self._flying),
                 Counter(now.dropped),
                 now.last_error,
             )
@@ -171,7 +171,9 @@ class Emitter:
         self._count = Emitted()
         self._producer = None
         self._thread: threading.Thread | None = None
-        self._in_flight = 0
+        self._flying: dict[int, Entry] = {}
+        """What the client has and has not reported on, oldest first, by a number of its own."""
+        self._handed = 0
         self._closing = False
         self._hurry = False
         self._pid = os.getpid()
@@ -190,7 +192,7 @@ class Emitter:
             self._thread.start()
 
     def _left(self) -> int:
-        return len(self._outbox) + self._in_flight
+        return len(self._outbox) + len(self._flying)
 
     def _drop(self, reason: str, count: int = 1, error: str = "") -> None:
         with self._wake:
@@ -222,45 +224,48 @@ class Emitter:
                 entry = self._outbox.pop()
                 if entry is None:
                     break
-                self._in_flight += 1
-            if not self._send(producer, entry):
+                self._handed += 1
+                self._flying[self._handed] = entry
+            if not self._send(producer, self._handed, entry):
                 break
-        if self._in_flight:
+        if self._flying:
             if self._hurry:
                 producer.flush(_POLL_SECONDS)
             else:
                 producer.poll(_POLL_SECONDS)
 
-    def _send(self, producer: Producer, entry: Entry) -> bool:
+    def _send(self, producer: Producer, number: int, entry: Entry) -> bool:
         """Hand one entry over. ``False``: the client is full; it stays at the head of the queue."""
         try:
             record = _encoded(entry)
             self._count.cut += record.cut
-            producer.produce(EVENTS.name, record.key, record.value, record.headers, _Callback(self, record.key))
+            producer.produce(EVENTS.name, record.key, record.value, record.headers, _Callback(self, number))
         except Malformed as error:
-            self._refused(error.reason, error.detail)
+            self._refused(number, error.reason, error.detail)
         except Refused as error:
-            self._refused(DropReason.UNDELIVERED, str(error))
+            self._refused(number, DropReason.UNDELIVERED, str(error))
         except BaseException as error:
             with self._wake:
-                self._in_flight -= 1
+                del self._flying[number]
                 self._outbox.push_back(entry)
             if isinstance(error, BufferError):
                 return False
             raise
         return True
 
-    def _refused(self, reason: str, error: str) -> None:
+    def _refused(self, number: int, reason: str, error: str) -> None:
         with self._wake:
-            self._in_flight -= 1
+            del self._flying[number]
             self._drop(reason, error=error)
             if not self._left():
                 self._done.notify_all()
 
-    def _settled(self, delivery: Delivery, key: bytes) -> None:
-        """A delivery report came."""
+    def _settled(self, delivery: Delivery, number: int) -> None:
+        """A delivery report came. What a failing client gives back stays in ``_flying``, for the next one (:meth:`_renew`)."""
         with self._wake:
-            self._in_flight -= 1
+            if number not in self._flying or (delivery.again and not self._closing):
+                return
+            entry = self._flying.pop(number)
             if delivery.error:
                 self._drop(DropReason.UNDELIVERED, error=delivery.error)
             else:
@@ -269,15 +274,18 @@ class Emitter:
                 self._done.notify_all()
         if not delivery.error and self._on_delivered is not None:
             try:
-                self._on_delivered(key.decode(), delivery.partition)
+                self._on_delivered(entry.event.session_id, delivery.partition)
             except Exception as error:
                 _log.warning("a delivery report was lost: %r", error)
 
     def _renew(self, error: str) -> None:
-        """The client failed for good: get rid of it, and try again with a new one a little later."""
+        """The client failed for good: get rid of it, and try again with a new one a little later. What it did not deliver goes
+        back to the head of the queue, in order."""
         producer, self._producer = self._producer, None
         _close(producer)
         with self._wake:
+            while self._flying:
+                self._outbox.push_back(self._flying.popitem()[1])
             if self._count.last_error != error[:500]:
                 _log.warning("events cannot be sent, trying again: %.200s", error)
             self._count.last_error = error[:500]
@@ -288,6 +296,10 @@ class Emitter:
         _close(self._producer)
         self._producer = None
         with self._wake:
+            if self._flying:
+                # The client did not report on them in time.
+                self._drop(DropReason.UNDELIVERED, len(self._flying))
+                self._flying.clear()
             left = len(self._outbox)
             while self._outbox.pop():
                 pass
@@ -299,14 +311,14 @@ class Emitter:
 class _Callback:
     """Delivery callback of one record, without a closure's cell per record."""
 
-    __slots__ = ("_emitter", "_key")
+    __slots__ = ("_emitter", "_number")
 
-    def __init__(self, emitter: Emitter, key: bytes) -> None:
+    def __init__(self, emitter: Emitter, number: int) -> None:
         self._emitter = emitter
-        self._key = key
+        self._number = number
 
     def __call__(self, delivery: Delivery) -> None:
-        self._emitter._settled(delivery, self._key)
+        self._emitter._settled(delivery, self._number)
 
 
 def _close(producer: Producer | None) -> None:

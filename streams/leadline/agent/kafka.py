@@ -32,6 +32,8 @@ _PRODUCER: dict[str, Any] = {
     "queue.buffering.max.messages": 2_000,
     "queue.buffering.max.kbytes": 4 * limits.MAX_RECORD_BYTES // 1024,
 }
+_AGAIN: Final = (ck.KafkaError._PURGE_QUEUE, ck.KafkaError._PURGE_INFLIGHT, ck.KafkaError._FATAL)
+"""Errors of the client, not of the record that they are reported for."""
 _CONSUMER: dict[str, Any] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -76,14 +78,13 @@ class _KafkaProducer:
                 self._transport.idempotence = False
 
     def produce(self, topic: str, key: bytes, value: bytes, headers: Headers, on_delivery: OnDelivery) -> None:
-        if self._fatal:
-            raise Retryable(self._fatal)
+        self._check()
 
         def report(error: ck.KafkaError | None, message: ck.Message) -> None:
             if error is None:
                 on_delivery(Delivery(message.partition(), message.offset()))
             else:
-                on_delivery(Delivery(-1, -1, str(error)))
+                on_delivery(Delivery(-1, -1, str(error), error.code() in _AGAIN))
 
         try:
             self._client.produce(topic, value, key, headers=headers, on_delivery=report)
@@ -95,13 +96,19 @@ class _KafkaProducer:
 
     def poll(self, timeout: float) -> None:
         self._client.poll(timeout)
+        self._check()
 
     def flush(self, timeout: float) -> None:
         self._client.flush(timeout)
+        self._check()
 
     def close(self) -> None:
         self._client.purge()
         self._client.flush(1.0)
+
+    def _check(self) -> None:
+        if self._fatal:
+            raise Retryable(self._fatal)
 
 
 class _KafkaConsumer:

@@ -87,7 +87,7 @@ class _MemoryProducer:
 
     def close(self) -> None:
         while self._queue:
-            self._queue.popleft()[-1](Delivery(-1, -1, "purged: the client was closed"))
+            self._queue.popleft()[-1](Delivery(-1, -1, "purged: the client was closed", again=True))
 
 
 class _MemoryConsumer:

@@ -15,11 +15,15 @@ Headers = list[tuple[str, bytes]]
 
 
 class Delivery(NamedTuple):
-    """What became of one record. ``error`` empty: it is in the log at ``partition`` and ``offset``."""
+    """What became of one record. ``error`` empty: it is in the log at ``partition`` and ``offset``.
+
+    ``again``: the client failed, or was closed, and not the record: another client may send it.
+    """
 
     partition: int
     offset: int
     error: str = ""
+    again: bool = False
 
 
 OnDelivery = Callable[[Delivery], None]
@@ -44,13 +48,14 @@ class Producer(Protocol):
         when it can never send this record, :class:`leadline.errors.Retryable` when the client must be made anew."""
 
     def poll(self, timeout: float) -> None:
-        """Run the delivery callbacks that are due; wait at most ``timeout`` seconds for the first one."""
+        """Run the delivery callbacks that are due; wait at most ``timeout`` seconds for the first one. Raises
+        :class:`leadline.errors.Retryable` when the client must be made anew."""
 
     def flush(self, timeout: float) -> None:
-        """Hurry what is queued out, for at most ``timeout`` seconds, running delivery callbacks."""
+        """Hurry what is queued out, for at most ``timeout`` seconds, running delivery callbacks. Raises as :meth:`poll`."""
 
     def close(self) -> None:
-        """Let go of what is still queued (each gets its callback with an error)."""
+        """Let go of what is still queued (each gets its callback with an error, and ``again``)."""
 
 
 class Consumer(Protocol):
