@@ -5,11 +5,14 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from aiokafka.errors import KafkaTimeoutError
 
 from leadline.commands.fold import DeadLetter, Incoming
 from leadline.errors import BrokerError
+from leadline.processors.engine import MonitorApp
 from leadline.processors.outputs import Delivery, Outgoing, Sent, Undeliverable, dead_letter
 from leadline.processors.watch import _incoming
 
@@ -92,6 +95,32 @@ async def test_a_final_refusal_is_never_passed_over() -> None:
     with pytest.raises(Undeliverable, match="refuses a record for t") as caught:
         await delivery(broker).confirm(records(2))
     assert "hunter2" not in str(caught.value)
+
+
+class _Client:
+    """A producer of the client library whose buffer nobody drains: it fails at once, or when the record is awaited."""
+
+    def __init__(self, at_once: bool) -> None:
+        self.at_once = at_once
+
+    def _ensure_producer(self) -> _Client:
+        return self
+
+    async def send(self, *_: Any, **__: Any) -> asyncio.Future[Any]:
+        if self.at_once:
+            raise KafkaTimeoutError
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future.set_exception(KafkaTimeoutError())
+        return future
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_buffer_that_nobody_drains_means_a_broker_that_is_away(at_once: bool) -> None:
+    """The client library calls that permanent; ending there would tell the operator of a defect that is none."""
+    app: Any = SimpleNamespace(producer=_Client(at_once))
+    delivering = Delivery(lambda record: MonitorApp.hand_over(app, record), FakeBroker().reachable, 0.05, 0.3, Counter())
+    with pytest.raises(BrokerError, match="did not confirm 1 records within"):
+        await delivering.confirm(records(1))
 
 
 def letters(number: int) -> list[Outgoing]:

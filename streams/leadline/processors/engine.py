@@ -9,7 +9,7 @@ from typing import Any
 
 import aiokafka
 import faust
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, KafkaTimeoutError
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Producer
 
 from leadline.processors.outputs import Outgoing, Sent
@@ -73,15 +73,22 @@ class MonitorApp(faust.App):  # type: ignore[misc]
         return {tp.partition for tp in self.assignor.assigned_actives() if tp.topic == topic}
 
     async def hand_over(self, record: Outgoing) -> Awaitable[Sent]:
-        """Give a record to the producer; the awaitable ends when the broker has confirmed it. Both raise Kafka errors."""
+        """Give a record to the producer; the awaitable ends when the broker has confirmed it.
+
+        Both raise Kafka errors, and ``TimeoutError`` for what only took too long: the client calls a full buffer that nobody
+        drains (the broker is away) permanent, and it is not.
+        """
         producer = self.producer._ensure_producer()
-        future = await producer.send(
-            record.topic,
-            record.value,
-            key=record.key,
-            partition=record.partition,
-            headers=list(record.headers) if record.headers else None,
-        )
+        try:
+            future = await producer.send(
+                record.topic,
+                record.value,
+                key=record.key,
+                partition=record.partition,
+                headers=list(record.headers) if record.headers else None,
+            )
+        except KafkaTimeoutError as error:
+            raise TimeoutError("the producer's buffer is full and is not drained") from error
         return _confirmed(future)
 
     async def reachable(self) -> bool:
@@ -96,7 +103,10 @@ class MonitorApp(faust.App):  # type: ignore[misc]
 
 async def _confirmed(future: asyncio.Future[Any]) -> Sent:
     # Shielded: who gives up waiting must not cancel a record that is on its way.
-    metadata = await asyncio.shield(future)
+    try:
+        metadata = await asyncio.shield(future)
+    except KafkaTimeoutError as error:
+        raise TimeoutError("the record was not sent in time") from error
     return Sent(int(metadata.partition), int(metadata.offset))
 
 
