@@ -43,6 +43,21 @@ def test_a_tick_that_came_too_early_is_repeated_later() -> None:
     assert len(clock.due(100 + RETRY_MS)) == 1
 
 
+def test_ticks_are_found_by_their_offsets_in_any_order() -> None:
+    """Each is taken as handled by the batch that held it and by none before; what came to be in between is left alone."""
+    clock = Clock()
+    clock.load(0, [(f"k{n}", Deadline(f"s{n}", "a", 50)) for n in range(4)])
+    due = {one.key: one for one in clock.due(50)}
+    for key, offset in (("k2", 12), ("k0", 10), ("k3", 13), ("k1", 11)):
+        clock.sent(due[key], offset)
+    clock.applied(0, {"k0": None}, offset=9, now=60)
+    clock.applied(0, {}, offset=11, now=70)
+    assert [one.key for one in clock.due(70 + RETRY_MS)] == ["k1"], "k0 is gone, k2 and k3 are still on their way"
+    clock.applied(0, {}, offset=12, now=80)
+    assert [one.key for one in clock.due(80 + RETRY_MS)] == ["k2"]
+    assert clock._partitions[0].confirmed == [(13, "k3")]
+
+
 def test_a_moved_deadline_counts_instead() -> None:
     clock = Clock()
     clock.applied(0, {KEY: state(100)}, offset=5, now=10)

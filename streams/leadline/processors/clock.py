@@ -52,6 +52,8 @@ class _Partition:
     current: dict[str, Deadline] = field(default_factory=dict)
     outstanding: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     """By state key: the deadline its tick was written for, and that tick's offset once it is known."""
+    confirmed: list[tuple[int, str]] = field(default_factory=list)
+    """A heap of the offsets of those ticks, so that a batch looks only at the ticks it held; a stale entry matches no tick."""
 
     def put(self, key: str, when: int) -> None:
         heapq.heappush(self.heap, (when, key))
@@ -99,11 +101,13 @@ class Clock:
             if out is None or out[0] != deadline.at:
                 kept.outstanding.pop(key, None)
                 kept.put(key, deadline.at)
-        handled = [key for key, (_, at) in kept.outstanding.items() if at is not None and at <= offset]
-        for key in handled:
-            # Its tick has been through the fold and the same deadline still stands: the fold deemed it early.
-            del kept.outstanding[key]
-            kept.put(key, now + RETRY_MS)
+        while kept.confirmed and kept.confirmed[0][0] <= offset:
+            at, key = heapq.heappop(kept.confirmed)
+            out = kept.outstanding.get(key)
+            if out is not None and out[1] == at:
+                # Its tick has been through the fold and the same deadline still stands: the fold deemed it early.
+                del kept.outstanding[key]
+                kept.put(key, now + RETRY_MS)
 
     def due(self, now: int, most: int = MOST_AT_ONCE) -> list[Due]:
         """Take out what is due; each is outstanding from now on."""
@@ -125,6 +129,7 @@ class Clock:
         kept = self._partitions.get(due.partition)
         if kept is not None and kept.outstanding.get(due.key) == (due.deadline.at, None):
             kept.outstanding[due.key] = (due.deadline.at, offset)
+            heapq.heappush(kept.confirmed, (offset, due.key))
 
     def failed(self, due: Due, now: int) -> None:
         """The tick for ``due`` could not be written: it will be due again."""
