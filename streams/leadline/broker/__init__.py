@@ -10,7 +10,7 @@ Not for production, and not a faithful Apache Kafka: :data:`CAPABILITIES` says b
 
 from __future__ import annotations
 
-from leadline.broker.capabilities import CAPABILITIES, Capabilities, Feature, UnsupportedByBroker
+from leadline.broker.capabilities import CAPABILITIES, Capabilities, Feature
 from leadline.broker.embedded import BrokerFailed, BrokerUnavailable, EmbeddedBroker
 from leadline.broker.serve import serve
 
@@ -21,6 +21,5 @@ __all__ = [
     "Capabilities",
     "EmbeddedBroker",
     "Feature",
-    "UnsupportedByBroker",
     "serve",
 ]

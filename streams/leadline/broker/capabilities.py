@@ -1,4 +1,4 @@
-"""What the embedded broker can and cannot do, each by name."""
+"""What the embedded broker cannot do, each by name; ``leadline broker`` says it at its start."""
 
 from __future__ import annotations
 
@@ -8,23 +8,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from leadline.errors import Refused
-
-__all__ = ["CAPABILITIES", "Capabilities", "Feature", "UnsupportedByBroker"]
-
-
-class UnsupportedByBroker(Refused):
-    """The broker at hand cannot do what was asked; the message names it and says what to use instead."""
+__all__ = ["CAPABILITIES", "Capabilities", "Feature"]
 
 
 class Feature(enum.StrEnum):
-    """Things that somebody may need from a broker."""
+    """Things that somebody may need from a broker and that not every one has."""
 
-    IDEMPOTENT_PRODUCER = "idempotent producer"
-    TIME_LOOKUP = "offsets for times"
-    RETENTION = "retention by time"
-    SINGLE_WORKER = "one worker"
-    STATIC_RESTART = "restart of a static group member"
     SEVERAL_WORKERS = "several workers"
     MEMBER_EXPIRY = "expiry of a killed group member"
     COMPACTION = "compaction"
@@ -45,22 +34,6 @@ class Capabilities:
 
     name: str
     cannot: Mapping[Feature, str]
-
-    def can(self, feature: Feature) -> bool:
-        """Say whether ``feature`` may be relied on. Never blocks, never raises."""
-        return feature not in self.cannot
-
-    def require(self, *features: Feature) -> None:
-        """Refuse the first of ``features`` that is missing.
-
-        Called by whoever is about to rely on one. Never blocks.
-
-        Raises:
-            UnsupportedByBroker: with the feature's name, why it is missing and what to do.
-        """
-        for feature in features:
-            if not self.can(feature):
-                raise UnsupportedByBroker(f"The {self.name} cannot do {feature.value}: {self.cannot[feature]}.")
 
 
 _USE_KAFKA = "point --bootstrap at an Apache Kafka cluster instead"
