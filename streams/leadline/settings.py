@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from leadline.contracts.topics import DEFAULT_PARTITIONS
+from leadline.contracts.topics import DEAD_LETTER_BYTES, DEFAULT_PARTITIONS
 from leadline.errors import SettingsError
 
 __all__ = ["ClientConfigs", "Settings", "client_configs", "describe_settings", "load_settings"]
@@ -51,16 +51,14 @@ class Settings:
     """Use the idempotent producer. Not every broker has one."""
     verify_end_offsets: bool = False
     """Ask twice for the end of the sessions changelog: some embedded brokers tell the wrong one."""
-    max_request_bytes: int = 2 * 1024 * 1024
-    """Largest request that is sent to the broker."""
+    max_request_bytes: int = DEAD_LETTER_BYTES
+    """Largest record that is sent to the broker; a dead letter holds a whole event and its headers."""
     policy_file: str = ""
     """Thresholds, deadlines and modes as TOML; a change is picked up while the worker runs. Empty: the defaults."""
     log_level: str = "INFO"
     """DEBUG, INFO, WARNING or ERROR."""
     log_json: bool = False
     """One JSON object a log line."""
-    web_port: int = 0
-    """Port of the stream engine's own web pages; 0 is off."""
     ready_file: str = ""
     """A file that is written once partitions are assigned and state is restored."""
 
@@ -210,6 +208,5 @@ _READERS: dict[str, Reader] = {
     "policy_file": _text,
     "log_level": _level,
     "log_json": _flag,
-    "web_port": _integer(0, 65_535),
     "ready_file": _text,
 }

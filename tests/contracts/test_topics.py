@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leadline.contracts.schemas import RECORDS
-from leadline.contracts.topics import COMMANDS, DEAD_LETTERS, EVENTS, SESSIONS, TOPICS, VIOLATIONS
+from leadline.contracts.topics import COMMANDS, DEAD_LETTER_BYTES, DEAD_LETTERS, EVENTS, SESSIONS, TOPICS, VIOLATIONS
 
 
 def test_names_are_distinct_and_of_one_family() -> None:
@@ -38,3 +38,9 @@ def test_state_is_kept_and_logs_are_not_compacted() -> None:
 def test_the_brokers_clock_stamps_events() -> None:
     """An agent whose clock is wrong must not move a deadline."""
     assert EVENTS.config["message.timestamp.type"] == "LogAppendTime"
+
+
+def test_a_dead_letter_holds_any_event_and_its_headers() -> None:
+    """A broker takes events of 1 MiB and a bit by default; one that cannot be read must not be lost for its headers."""
+    assert int(DEAD_LETTERS.config["max.message.bytes"]) == DEAD_LETTER_BYTES >= 1_048_588 + 100_000
+    assert "max.message.bytes" not in EVENTS.config

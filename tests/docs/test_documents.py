@@ -106,6 +106,21 @@ def test_the_settings_table_is_the_code() -> None:
         assert meaning == said, variable
 
 
+def test_the_options_of_the_monitor_are_named_beside_its_settings() -> None:
+    """Each that stands for a variable is named, with the variable where it has another name."""
+    monitor = cli.get_command(click.Context(cli), "monitor")
+    assert monitor is not None
+    helps = {option.opts[0]: option.help or "" for option in monitor.params if isinstance(option, click.Option)}
+    stand_for = {name: re.findall(r"env: (LEADLINE_\w+)", said) for name, said in helps.items()} | {
+        "--policy": ["LEADLINE_POLICY_FILE"]  # also an option of verbs that read no environment
+    }
+    text = (ROOT / "docs" / "operating.md").read_text().split("## Settings")[1].split("<!--")[0]
+    assert set(re.findall(r"`(--[a-z-]+)`(?! prints)", text)) == {name for name, variables in stand_for.items() if variables}
+    for name, variables in stand_for.items():
+        for variable in variables:
+            assert variable == f"LEADLINE_{name[2:].upper().replace('-', '_')}" or f"`{variable}`" in text
+
+
 def test_the_reasons_topics_rules_and_bounds_are_named() -> None:
     wire = (ROOT / "docs" / "wire.md").read_text()
     assert set(re.findall(r"^\| `([a-z0-9-]+)` \| [^|]+ \|$", wire, re.MULTILINE)) == {reason.value for reason in Reason}

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["COMMANDS", "DEAD_LETTERS", "DEFAULT_PARTITIONS", "EVENTS", "SESSIONS", "TOPICS", "VIOLATIONS", "Topic"]
+__all__ = [
+    "COMMANDS",
+    "DEAD_LETTERS",
+    "DEAD_LETTER_BYTES",
+    "DEFAULT_PARTITIONS",
+    "EVENTS",
+    "SESSIONS",
+    "TOPICS",
+    "VIOLATIONS",
+    "Topic",
+]
 
 DEFAULT_PARTITIONS: Final = 8
 """Partitions can't be added later without breaking the sessions table: provision for the largest fleet to come."""
+
+DEAD_LETTER_BYTES: Final = 2 * 1024 * 1024
+"""Largest dead letter: the largest event that a broker takes by default (1 MiB), untouched, and the headers on top of it."""
 
 
 class Topic(NamedTuple):
@@ -66,7 +79,7 @@ DEAD_LETTERS: Final = Topic(
     ("monitor",),
     ("operators",),
     False,
-    {"cleanup.policy": "delete", "retention.ms": str(14 * _DAY_MS)},
+    {"cleanup.policy": "delete", "retention.ms": str(14 * _DAY_MS), "max.message.bytes": str(DEAD_LETTER_BYTES)},
 )
 SESSIONS: Final = Topic(
     "leadline.sessions",

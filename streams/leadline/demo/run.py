@@ -121,7 +121,6 @@ def _worker(settings: Settings) -> Child:
         "LEADLINE_READY_FILE": str(folder / _READY),
         "LEADLINE_INSTANCE_ID": "",
         "LEADLINE_DRAIN_S": "5",
-        "LEADLINE_WEB_PORT": "0",
     }
     return Child("leadline.processors.worker", (), folder, grace=6.0, environ=given)
 

@@ -36,7 +36,7 @@ def make_app(settings: Settings, partitions: int | None = None) -> MonitorApp:
         key_serializer="raw",
         value_serializer="raw",
         # Members are told apart by this; two alike would be taken for one.
-        canonical_url=f"http://{re.sub(r'[^A-Za-z0-9.-]', '-', name)}:{settings.web_port or 6066}",
+        canonical_url=f"http://{re.sub(r'[^A-Za-z0-9.-]', '-', name)}:6066",
         consumer_group_instance_id=settings.instance_id or None,
         consumer_auto_offset_reset="earliest",
         broker_session_timeout=settings.session_timeout_s,
@@ -46,7 +46,6 @@ def make_app(settings: Settings, partitions: int | None = None) -> MonitorApp:
         broker_max_poll_interval=max(300.0, 2 * settings.broker_away_s),
         broker_max_poll_records=settings.batch_max,
         broker_commit_interval=1.0,
-        # A record may be as large as the broker's default limit; room for the headers of a dead letter on top.
         producer_max_request_size=settings.max_request_bytes,
         producer_max_batch_size=256 * 1024,
         producer_linger=0,
@@ -58,12 +57,8 @@ def make_app(settings: Settings, partitions: int | None = None) -> MonitorApp:
         stream_recovery_delay=0.0,
         # Where a broker tells a wrong end, the check would refuse a healthy store.
         recovery_consistency_check=not settings.verify_end_offsets,
-        web_enabled=bool(settings.web_port),
-        web_port=settings.web_port or 6066,
-        web_tables_enabled=False,
-        web_graph_enabled=False,
-        web_stats_enabled=False,
-        web_router_enabled=False,
+        # Its pages are open to everybody who reaches the machine.
+        web_enabled=False,
         worker_redirect_stdouts=False,
     )
     app.settings = settings
