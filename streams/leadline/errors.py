@@ -64,7 +64,7 @@ class SettingsError(Refused):
 
 
 class TopicMismatch(Refused):
-    """The topics on the cluster are not those of the table; the message gives both numbers."""
+    """The topics on the cluster are not those of the table, or not of one piece; the message gives what is and what should be."""
 
 
 class LedgerError(Refused, ValueError):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import logging
+
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -9,11 +11,12 @@ from leadline.errors import BrokerError, TopicMismatch
 from leadline.processors import topics
 from leadline.processors.topics import Finding
 from leadline.settings import Settings
+from tests.cli.run import leadline
 
 
-def make(bootstrap: str, name: str, partitions: int) -> None:
+def make(bootstrap: str, name: str, partitions: int, config: dict[str, str] | None = None) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(10)
+    admin.create_topics([NewTopic(name, partitions, 1, config=config or {})])[name].result(10)
 
 
 def test_missing_topics_are_found_created_and_then_fine() -> None:
@@ -45,8 +48,45 @@ def test_unequal_counts_are_refused_with_both_numbers() -> None:
 
 
 def test_dead_letters_may_have_any_count() -> None:
-    finding = topics._finding(TOPICS[3], 1, 8)
+    finding = topics._finding(TOPICS[3], 1, 8, {})
     assert finding == Finding("leadline.dead-letters", 1, None, "", "")
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_sessions_that_are_deleted_by_age_are_refused(policy: str) -> None:
+    """Open incidents would be forgotten; the sentence says how to set it right."""
+    with EmbeddedBroker() as broker:
+        make(broker.address, "leadline.sessions", 2, {"cleanup.policy": policy})
+        settings = Settings(bootstrap=broker.address, partitions=2, create_topics=True)
+        make(broker.address, "leadline.events", 2)
+        with pytest.raises(TopicMismatch) as caught:
+            topics.ensure(settings)
+        assert f"leadline.sessions has cleanup.policy={policy} but needs cleanup.policy=compact" in str(caught.value)
+        assert "--add-config cleanup.policy=compact" in str(caught.value)
+
+
+def test_what_is_only_worse_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Writers' stamps on events, dead letters that are too small: a worker starts and says so, and so does the verb."""
+    with EmbeddedBroker() as broker:
+        make(broker.address, "leadline.events", 2, {"message.timestamp.type": "CreateTime"})
+        make(broker.address, "leadline.dead-letters", 1)
+        with caplog.at_level(logging.WARNING):
+            assert topics.ensure(Settings(bootstrap=broker.address, create_topics=True)) == 2
+        assert [
+            what in record.getMessage()
+            for what, record in zip(
+                ("message.timestamp.type=CreateTime", "max.message.bytes=1048588"), caplog.records, strict=True
+            )
+        ] == [True, True]
+        ran = leadline("topics", "check", "--bootstrap", broker.address)
+        assert ran.code == 0
+        assert "message.timestamp.type=LogAppendTime" in " ".join(ran.out.split())
+
+
+def test_settings_that_are_not_told_are_passed_over() -> None:
+    assert [topics._finding(topic, 3, 3, {}) for topic in TOPICS] == [
+        Finding(topic.name, 3, 3 if topic.partitioned_as_events else None, "", "") for topic in TOPICS
+    ]
 
 
 def test_no_broker_is_said_plainly() -> None:

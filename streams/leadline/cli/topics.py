@@ -37,7 +37,10 @@ def create(bootstrap: str | None, partitions: int | None, replication: int | Non
 @bootstrap_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(bootstrap: str | None, as_json: bool) -> int:
-    """Compare the topics on the cluster with the table. Exits 1 where one is missing or its partitions differ."""
+    """Compare the topics on the cluster with the table: partitions, and the settings that matter.
+
+    Exits 1 where one is missing, or differs so that no worker would start; what is only worse than it should be is a warning.
+    """
     return _tell(bootstrap, [], as_json)
 
 
@@ -52,9 +55,11 @@ def _tell(bootstrap: str | None, created: list[str], as_json: bool) -> int:
     out = console()
     for finding in findings:
         count = "missing" if finding.partitions is None else f"{finding.partitions} partitions"
-        state = "created" if finding.topic in created else "differs" if finding.problem else "ok"
-        style = "red" if finding.problem else "green"
+        state = (
+            "created" if finding.topic in created else "differs" if finding.problem else "warning" if finding.warning else "ok"
+        )
+        style = "red" if finding.problem else "yellow" if finding.warning else "green"
         out.print(f"{state:<8} {finding.topic:<24} {count}", style=style)
-        if finding.problem:
-            out.print(f"         {finding.problem}. {finding.remedy}")
+        if finding.remedy:
+            out.print(f"         {finding.problem or finding.warning}. {finding.remedy}")
     return exits.OK if good else exits.FAILED

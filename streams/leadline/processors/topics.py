@@ -6,21 +6,28 @@ creates them by itself picks the wrong partition count or the wrong cleanup poli
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from leadline.contracts.topics import EVENTS, TOPICS, Topic
+from leadline.contracts.topics import DEAD_LETTERS, EVENTS, SESSIONS, TOPICS, Topic
 from leadline.errors import BrokerError, TopicMismatch
 from leadline.settings import Settings, client_configs
 
 __all__ = ["Finding", "check", "create", "ensure", "require"]
 
+log = logging.getLogger(__name__)
+
 
 class Finding(NamedTuple):
-    """One topic as it is and as it should be. ``problem`` is empty where all is well; ``remedy`` says what to do."""
+    """One topic as it is and as it should be. ``problem`` and ``warning`` are empty where all is well.
+
+    With a problem no worker starts; with a warning it does, and logs it. ``remedy`` says what to do about either.
+    """
 
     topic: str
     partitions: int | None
@@ -29,16 +36,20 @@ class Finding(NamedTuple):
     """``None``: any number will do."""
     problem: str
     remedy: str
+    warning: str = ""
 
 
 def check(settings: Settings, timeout_s: float = 10.0) -> list[Finding]:
-    """Compare every topic of the table with the cluster. Raises :class:`BrokerError` when no broker answers in time."""
-    counts = _counts(_admin(settings), settings, timeout_s)
+    """Compare every topic of the table with the cluster: partition counts, and of the settings those that matter, where the
+    broker tells them. Raises :class:`BrokerError` when no broker answers in time."""
+    admin = _admin(settings)
+    counts = _counts(admin, settings, timeout_s)
+    configs = _configs(admin, [topic.name for topic in TOPICS if topic.name in counts], timeout_s)
     events = counts.get(EVENTS.name)
-    return [_finding(topic, counts.get(topic.name), events) for topic in TOPICS]
+    return [_finding(topic, counts.get(topic.name), events, configs.get(topic.name, {})) for topic in TOPICS]
 
 
-def _finding(topic: Topic, count: int | None, events: int | None) -> Finding:
+def _finding(topic: Topic, count: int | None, events: int | None, config: Mapping[str, str]) -> Finding:
     expected = events if topic.partitioned_as_events else None
     if count is None:
         wanted = f" with {events} partitions, as {EVENTS.name} has" if expected is not None and events is not None else ""
@@ -58,11 +69,34 @@ def _finding(topic: Topic, count: int | None, events: int | None) -> Finding:
             f"Delete {topic.name} and create it again with {expected} partitions (`leadline topics create`); "
             f"partitions of {EVENTS.name} must never be added to.",
         )
-    return Finding(topic.name, count, expected, "", "")
+    return _configured(topic, config, Finding(topic.name, count, expected, "", ""))
+
+
+def _configured(topic: Topic, config: Mapping[str, str], finding: Finding) -> Finding:
+    """``finding`` with what its settings lack, if anything; a setting that the broker doesn't tell is passed over."""
+
+    def differs(name: str) -> str:
+        return f"topic {topic.name} has {name}={config[name]} but needs {name}={topic.config[name]}"
+
+    def set_it(name: str) -> str:
+        return f"Set it: kafka-configs.sh --alter --topic {topic.name} --add-config {name}={topic.config[name]}."
+
+    policy = {part.strip() for part in config.get("cleanup.policy", "compact").split(",")}
+    if topic is SESSIONS and policy != {"compact"}:
+        problem = f"{differs('cleanup.policy')}; deletion by age forgets sessions that are still open"
+        return finding._replace(problem=problem, remedy=set_it("cleanup.policy"))
+    if topic is EVENTS and config.get("message.timestamp.type", "LogAppendTime") != "LogAppendTime":
+        warning = f"{differs('message.timestamp.type')}; receive times are then taken from the clock of each worker"
+        return finding._replace(warning=warning, remedy=set_it("message.timestamp.type"))
+    name = "max.message.bytes"
+    if topic is DEAD_LETTERS and int(config.get(name, topic.config[name])) < int(topic.config[name]):
+        return finding._replace(warning=f"{differs(name)}; the largest dead letters are lost", remedy=set_it(name))
+    return finding
 
 
 def require(findings: list[Finding]) -> int:
-    """The partition count, when all is well; else raises :class:`TopicMismatch` with both numbers and what to do."""
+    """The partition count, when all is well; else raises :class:`TopicMismatch` with what is and what should be, and what to
+    do."""
     wrong = [finding for finding in findings if finding.problem]
     if wrong:
         raise TopicMismatch(" ".join(f"{finding.problem}. {finding.remedy}" for finding in wrong))
@@ -109,7 +143,12 @@ def ensure(settings: Settings) -> int:
         try:
             if settings.create_topics:
                 create(settings, timeout_s)
-            return require(check(settings, timeout_s))
+            findings = check(settings, timeout_s)
+            partitions = require(findings)
+            for finding in findings:
+                if finding.warning:
+                    log.warning("%s. %s", finding.warning, finding.remedy)
+            return partitions
         except BrokerError:
             if time.monotonic() >= deadline:
                 raise
@@ -131,6 +170,21 @@ def _counts(admin: AdminClient, settings: Settings, timeout_s: float) -> dict[st
             "Check LEADLINE_BOOTSTRAP and that the broker runs."
         ) from None
     return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None and topic.partitions}
+
+
+def _configs(admin: AdminClient, names: Iterable[str], timeout_s: float) -> dict[str, dict[str, str]]:
+    """The settings of each topic, of those for which the broker tells them to this client."""
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+    found: dict[str, dict[str, str]] = {}
+    if resources:
+        for resource, future in admin.describe_configs(resources, request_timeout=timeout_s).items():
+            try:
+                entries = future.result(timeout_s + 5)
+            except (KafkaException, TimeoutError) as error:
+                log.info("the settings of topic %s cannot be read: %s", resource.name, error)
+                continue
+            found[resource.name] = {name: entry.value for name, entry in entries.items() if entry.value is not None}
+    return found
 
 
 def _await_visible(admin: AdminClient, settings: Settings, names: set[str], timeout_s: float) -> None:
