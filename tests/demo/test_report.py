@@ -56,10 +56,10 @@ def command(session: str, kind: str, seq: int, rule: str = "inversion") -> Comma
 
 
 def result(
-    session: str, *, unreleased: tuple[str, ...] = (), state: str = "running", latency: float | None = None
+    session: str, *, unreleased: tuple[str, ...] = (), state: str = "running", latency: float | None = None, dropped: int = 0
 ) -> AgentResult:
     heard = [Heard("cmd", "inc", "halt", latency)]
-    return AgentResult(session, 10, 1, state, 0.4, heard, list(unreleased), 0)
+    return AgentResult(session, 10, 1, state, 0.4, heard, list(unreleased), dropped)
 
 
 def judged(seen: Observed, *results: AgentResult, plans: tuple[AgentPlan, ...] = (BAD, GOOD)) -> Report:
@@ -94,6 +94,26 @@ def test_missed() -> None:
     report = judged(seen_with(violation("bad", "drift")), result("bad"), result("good"))
     assert not report.ok
     assert report.missed == 1
+
+
+def test_a_violation_without_its_command_is_no_find() -> None:
+    """The rule fired and nothing was sent, or a resume alone, or an order of another kind: there is nothing to release, and still
+    the run is not ok. What only drifts needs no command."""
+    cap = command("bad", "cap-depth", 1)
+    for sent in ((), (RESUME,), (cap, RESUME)):
+        report = judged(seen_with(FOUND, *sent, acked=tuple(one.command_id for one in sent)), result("bad"), result("good"))
+        assert (report.missed, report.ok) == (1, False), sent
+    report = judged(seen_with(violation("adrift", "drift")), result("adrift"), plans=(DRIFTING,))
+    assert (report.missed, report.ok) == (0, True)
+
+
+def test_a_lost_event_is_not_ok() -> None:
+    """All is well but for two events that an agent could not send: the sentence tells how many."""
+    report = judged(
+        seen_with(FOUND, HALT, RESUME, acked=(HALT.command_id, RESUME.command_id)), result("bad", dropped=2), result("good")
+    )
+    assert not report.ok
+    assert "2 events lost" in report.sentence()
 
 
 def test_false_halt() -> None:

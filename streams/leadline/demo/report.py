@@ -38,7 +38,8 @@ class Row:
 
     @property
     def found(self) -> bool:
-        return self.kind.planted and self.kind.rule in self.rules
+        """The rule fired, and what was to be ordered was."""
+        return self.kind.planted and self.kind.rule in self.rules and self.kind.command in ("", *self.commands)
 
     @property
     def false_halt(self) -> bool:
@@ -84,8 +85,9 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Nothing planted was missed, nothing healthy was halted, and whatever was ordered was obeyed and released."""
-        return not self.missed and not self.false_halts and not self.unreleased
+        """Nothing planted was missed, nothing healthy was halted, whatever was ordered was obeyed and released, and no event that
+        it all rests on was lost."""
+        return not (self.missed or self.false_halts or self.unreleased or self.dropped_events)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -164,7 +166,8 @@ class Report:
         return (
             f"{sum(row.found for row in self.rows)} of {sum(row.kind.planted for row in self.rows)} planted found, "
             f"{self.false_halts} healthy halted, {self.recovered} of {self.halted} halted recovered, "
-            f"{self.acknowledged} of {self.commands} commands acknowledged; {speed}; {self.seconds:.0f} s"
+            f"{self.acknowledged} of {self.commands} commands acknowledged; {speed}; "
+            f"{f'{self.dropped_events} events lost; ' if self.dropped_events else ''}{self.seconds:.0f} s"
         )
 
     def _by_kind(self) -> list[tuple[Kind, list[Row]]]:
