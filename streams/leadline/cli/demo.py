@@ -21,6 +21,7 @@ _NEEDED = {"faust": "faust-streaming", "aiokafka": "aiokafka", "rocksdict": "roc
 
 @click.command("demo", epilog=exits.EPILOG)
 @bootstrap_option
+@click.option("--create-topics", is_flag=True, help="With --bootstrap: create topics that are missing there.")
 @click.option("--agents", type=click.IntRange(24, 2_000), default=24, show_default=True, help="Agents in the fleet.")
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the agents' work.")
 @click.option(
@@ -29,18 +30,18 @@ _NEEDED = {"faust": "faust-streaming", "aiokafka": "aiokafka", "rocksdict": "roc
     help="Seconds that the agents compact; 20 by default, more for more than 30 agents.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as one JSON object; progress goes to standard error.")
-def demo(bootstrap: str | None, agents: int, seed: int, duration: float | None, as_json: bool) -> int:
+def demo(bootstrap: str | None, create_topics: bool, agents: int, seed: int, duration: float | None, as_json: bool) -> int:
     """Run a fleet of agents that compact for real, plant trouble in some, and see the monitor find, stop and release them.
 
-    Starts a broker of its own unless --bootstrap names a cluster. Exits 1 where something planted was missed, something healthy
-    was halted, or an order was not obeyed and released.
+    Starts a broker of its own unless --bootstrap names a cluster; no monitor may run there, and the topics must exist. Exits 1
+    where something planted was missed, something healthy was halted, an order was not obeyed and released, or an event was lost.
     """
     missing = [package for module, package in _NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise exits.MissingExtra("demo", "demo", ", ".join(missing))
     from leadline.demo.run import Options, plans, run
 
-    options = Options(agents=agents, seed=seed, duration=duration, bootstrap=bootstrap)
+    options = Options(agents=agents, seed=seed, duration=duration, bootstrap=bootstrap, create_topics=create_topics)
     fleet = plans(options)
     with _View(f"leadline demo: {agents} agents", console(stderr=as_json)) as view:
         for one in fleet:

@@ -15,6 +15,7 @@ import msgspec
 from leadline.broker import EmbeddedBroker
 from leadline.demo.children import Child
 from leadline.demo.fleet import AgentPlan, AgentResult, FleetPlan
+from leadline.demo.guest import admit
 from leadline.demo.kinds import KINDS
 from leadline.demo.observer import Observed, Observer, Viewer
 from leadline.demo.report import Report, judge
@@ -43,12 +44,13 @@ _ENDED_S: Final = 15.0
 @dataclass(frozen=True, slots=True)
 class Options:
     """``duration``: seconds of compacting; left out, enough for some hundred rounds of each agent. Without ``bootstrap`` an
-    embedded broker is started."""
+    embedded broker is started; with it, missing topics are created only where ``create_topics`` says so."""
 
     agents: int = LEAST_AGENTS
     seed: int = 1
     duration: float | None = None
     bootstrap: str | None = None
+    create_topics: bool = False
 
     @property
     def pace(self) -> tuple[float, float]:
@@ -107,7 +109,9 @@ def run(options: Options, agents: list[AgentPlan], viewer: Viewer) -> Report:
 def _broker(options: Options, stack: ExitStack) -> tuple[Settings, str]:
     """The settings to reach it by, and a word for it."""
     if options.bootstrap is not None:
-        return load_settings(bootstrap=options.bootstrap), "cluster"
+        settings = load_settings(bootstrap=options.bootstrap)
+        admit(settings, create_topics=options.create_topics)
+        return settings, "cluster"
     embedded = stack.enter_context(EmbeddedBroker())
     return load_settings(bootstrap=embedded.address), embedded.capabilities.name
 
