@@ -57,6 +57,9 @@ def settle(
 
     ``version`` of the policy is named in what is sent; ids do not depend on it.
     """
+    state = observation.state
+    if not observation.findings and not state.incidents and not isinstance(event, Ack):
+        return []  # Nearly every event of a healthy fleet.
     outputs = _Settlement(observation.state, now, policy, cause, now if sent_at is None else sent_at).run(observation, event)
     return [replace(item, policy=version) for item in outputs] if version else outputs
 

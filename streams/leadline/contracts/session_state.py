@@ -6,7 +6,6 @@ works on a copy made by :meth:`SessionState.working_copy`, and everything nested
 
 from __future__ import annotations
 
-from copy import copy
 from enum import StrEnum
 from typing import Literal
 
@@ -202,7 +201,7 @@ class SessionState(Struct, omit_defaults=True, tag_field="schema", tag="leadline
 
     def working_copy(self) -> SessionState:
         """A copy that may be changed; nested records are shared, as they are never changed in place."""
-        return copy(self)
+        return self.__copy__()
 
 
 _decoder = msgspec.json.Decoder(SessionState)

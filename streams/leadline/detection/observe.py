@@ -92,7 +92,7 @@ def observe(state: SessionState, event: Event, now: int, policy: FleetPolicy) ->
         state.counts = replace(state.counts, after_end=state.counts.after_end + 1)
         return Observation(state, restarted=restarted)
     findings: list[Finding] = []
-    if any(incident.subject == SILENCE for incident in state.incidents):
+    if state.incidents and any(incident.subject == SILENCE for incident in state.incidents):
         _ask_presence(PresenceView(policy, "silence", state.counts.gaps), state, findings, [])
     if isinstance(event, Round):
         observation = _round(state, event, policy)
@@ -104,6 +104,8 @@ def observe(state: SessionState, event: Event, now: int, policy: FleetPolicy) ->
         elif isinstance(event, SessionEnd):
             state.ended_at = now
         observation = Observation(state)
+    if not findings and not restarted:
+        return observation
     return observation._replace(findings=(*findings, *observation.findings), restarted=restarted)
 
 
@@ -305,10 +307,12 @@ def _ask(
     reasons: list[tuple[str, Decision]],
 ) -> Decision | None:
     """Ask one rule; put words to it only where it fired or has an incident open."""
-    if policy.mode(rule.name) == "off":
+    if policy.modes and policy.mode(rule.name) == "off":
         return None
     decision = rule.judge(view)
     reasons.append((rule.name, decision))
+    if not decision.fired and not state.incidents:
+        return decision
     open_one = next(
         (item for item in state.incidents if item.rule == rule.name and item.subject == subject and not item.releasing), None
     )
