@@ -372,9 +372,11 @@ def test_ticks_that_were_doubled_do_their_work_once() -> None:
 
 
 def test_a_monitor_that_was_away_finds_the_deadline_passed() -> None:
-    """Two hours later: one reissue, not 120."""
+    """Two hours later: the agent, which may not have been sent it in time, is given its time anew; then one reissue, not 120."""
     monitor = inverted()
     monitor.tick(2 * 3600_000)
+    assert monitor.told() == ["inversion!", "halt#1"]
+    monitor.tick(TTL)
     assert monitor.told() == ["inversion!", "halt#1", "halt#2"]
 
 
@@ -434,17 +436,32 @@ def test_an_agent_that_stays_halted_in_spite_of_resume_is_told_to_people_and_not
         monitor.tick(TTL)
     assert monitor.told()[2:] == ["resume#1", "resume#2", "resume#3", "unheeded!"]
     assert monitor.violations[-1].action == "none"
+    assert condition(monitor.state()) == "recovering"
+
+
+def test_an_agent_that_is_heard_of_after_its_release_went_unanswered_is_told_again_until_it_has_it() -> None:
+    """Its listener was away for longer than all attempts: without this it would stay halted for ever, and look healthy here."""
+    monitor = released()
+    for _ in range(5):
+        monitor.tick(TTL)
+    monitor.send(sink(4, 0.5, 99))
+    assert monitor.told()[5:] == ["unheeded!", "resume#4"]
+    for _ in range(3):
+        monitor.tick(TTL)
+    assert monitor.told()[5:] == ["unheeded!", "resume#4"]
+    monitor.send(sink(5, 0.5, 99))
+    assert monitor.told()[7:] == ["resume#5"]
+    monitor.send(ack(monitor.commands[-1]))
     assert monitor.state().incidents == ()
 
 
-def test_with_unheeded_off_an_unanswered_resume_does_not_stay_for_ever() -> None:
-    """32 of them would leave no room for the next inversion."""
+def test_with_unheeded_off_an_unanswered_resume_is_sent_again_all_the_same() -> None:
     monitor = inverted(modes={"unheeded": "off"})
     monitor.send(sink(3, 0.5, 99))
     for _ in range(5):
         monitor.tick(TTL)
-    assert monitor.state().incidents == ()
-    assert monitor.told() == ["inversion!", "halt#1", "resume#1", "resume#2", "resume#3"]
+    monitor.send(sink(4, 0.5, 99))
+    assert monitor.told() == ["inversion!", "halt#1", "resume#1", "resume#2", "resume#3", "resume#4"]
 
 
 def test_recovery_releases_the_stopped_agent_too() -> None:

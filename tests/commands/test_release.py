@@ -8,6 +8,7 @@ from leadline.commands.fold import Incoming, fold
 from leadline.contracts import limits
 from leadline.contracts.codec import encode
 from leadline.contracts.events import Summary
+from leadline.contracts.ids import state_key
 from leadline.contracts.orders import Command
 from leadline.contracts.session_state import encode_state
 from leadline.contracts.times import parse_ms
@@ -117,3 +118,38 @@ def test_the_state_comes_from_the_records_alone() -> None:
     expiries = [[parse_ms(item.expires_at) for item in one.outputs if isinstance(item, Command)] for one in (soon, late)]
     ttl = DEFAULT_POLICY.default.command_ttl_ms
     assert expiries == [[START + 10 + ttl], [START + 3_600_000 + ttl]]
+
+
+def test_rounds_of_an_epoch_that_is_over_are_no_healthy_session() -> None:
+    """A clock set back: the restarted agent counts a lower epoch, and everything that it says is ignored."""
+    monitor = Monitor(only("inversion", "unobserved"))
+    monitor.send(round_(1, epoch=9), *(sink(number, 0.3 - number / 100, 100 - number, epoch=8) for number in range(2, 12)))
+    assert monitor.told() == ["unobserved!"]
+    assert "epoch 8" in monitor.violations[0].message
+    assert monitor.state().counts.stale_epoch == 10
+
+
+def test_an_epoch_that_rises_with_every_round_is_told() -> None:
+    """No rule that compares rounds can judge such a session."""
+    monitor = Monitor(only("inversion", "unobserved"))
+    monitor.send(*(sink(1, 0.3 - number / 100, 100 - number, epoch=number, event_id=f"e{number}") for number in range(8)))
+    assert set(monitor.told()) == {"unobserved!"}
+
+
+def test_an_event_id_that_an_agent_uses_twice_does_not_make_one_id_for_two_incidents() -> None:
+    monitor = Monitor(only("budget-open"))
+    for turn in range(2):
+        monitor.send(checkpoint(1, event_id="same", **CUT))
+        monitor.send(checkpoint(1, event_id=f"whole{turn}", **WHOLE))
+        monitor.send(*(checkpoint(2, event_id=f"{turn}-{n}") for n in range(limits.RECENT_EVENTS)))
+    assert monitor.told() == ["budget-open!", "retry-level#1", "resume#1"] * 2
+    assert len({violation.incident_id for violation in monitor.violations}) == 2
+
+
+def test_a_state_that_cannot_be_read_stops_nobody() -> None:
+    monitor = Monitor()
+    monitor.send(round_(1))
+    monitor.stored[state_key("s1", "a1")] = b"garbage"
+    monitor.send(round_(2), round_(1, session_id="s2"))
+    assert monitor.ignored == {"unreadable-state": 1}
+    assert (monitor.state().last_round, monitor.state("s2").last_round) == (2, 1)

@@ -62,7 +62,8 @@ class Folded:
     outputs: list[Violation | Command] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
     ignored: dict[str, int] = field(default_factory=dict)
-    """Records that led to nothing, by why: ``tombstone``, ``replayed``, ``unknown-session``, ``tick-early``."""
+    """Records that led to nothing, by why: ``tombstone``, ``replayed``, ``unknown-session``, ``tick-early``; and
+    states that could not be read (``unreadable-state``), whose sessions began anew."""
     tolerated: dict[str, int] = field(default_factory=dict)
     """What was read in spite of: ``unknown-fields``, ``newer-minor``, ``bad-time``, ``bad-trace-context``."""
 
@@ -130,7 +131,7 @@ def _apply(
 ) -> None:
     event = decoded.event
     key = state_key(event.session_id, event.agent_id)
-    state = folded.states[key] if key in folded.states else load(key)
+    state = folded.states[key] if key in folded.states else _stored(folded, key, load)
     if state is not None and record.offset <= state.offset:
         folded.states[key] = state
         folded.ignore("replayed")
@@ -173,6 +174,15 @@ def _apply(
     folded.outputs.extend(settle(observation, event, receive, rules, cause, policy.version, max(now, receive)))
     state.deadline = next_deadline(state, rules)
     folded.states[key] = state
+
+
+def _stored(folded: Folded, key: str, load: Callable[[str], SessionState | None]) -> SessionState | None:
+    """The stored state. One that cannot be read is counted, and the session begins anew: it must not stop its neighbours."""
+    try:
+        return load(key)
+    except Malformed:
+        folded.ignore("unreadable-state")
+        return None
 
 
 def _removal(state: SessionState, policy: FleetPolicy) -> int:

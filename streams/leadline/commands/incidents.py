@@ -106,6 +106,8 @@ class _Settlement:
             # The trouble was of a context that is gone: nothing is left to repair, and nothing recovered either.
             state.incidents = ()
         self._each(self._withdrawn)
+        if not isinstance(event, Tick | Ack):
+            self._each(self._release_again)
         if isinstance(event, Tick):
             self._each(self._overdue)
         elif isinstance(event, Ack):
@@ -165,7 +167,8 @@ class _Settlement:
         if not self._has_room(finding):
             self.state.counts = replace(self.state.counts, overflow=self.state.counts.overflow + 1)
             return
-        opened_by = _opened_by(event, self.state, self.cause, self.arrival)
+        opened_by = _opened_by(event, self.state, self.arrival)
+        self.state.opened += 1
         incident = issue.opened(self.state, finding, opened_by, self.policy, self.now, self.cause)
         self.outputs.append(issue.violation(self.state, incident, finding, self.sent_at))
         if incident.mode == "enforce" and finding.action != "none":
@@ -271,10 +274,11 @@ class _Settlement:
         if not incident.releasing and self._stopping(child.subject):
             return
         watched = self.policy.mode(UNHEEDED) != "off"
-        if watched:
+        if watched and not incident.release_unheeded:
             self.outputs.append(record)
         if incident.releasing:
-            self._drop(incident)
+            # The agent may still be halted: it is told again as soon as it is heard of.
+            self._put(replace(incident, release_unheeded=True))
         if incident.releasing or not watched:
             return
         if child.mode == "enforce":
@@ -306,6 +310,12 @@ class _Settlement:
         reason = f"{issue.subject_of(incident)} is over: {told}"
         return self._command(replace(incident, releasing=True), "resume", 1, parameters, reason)
 
+    def _release_again(self, incident: Incident) -> None:
+        """An agent that is heard of after its release went unanswered may never have had it."""
+        command = incident.command
+        if incident.releasing and command is not None and command.stage is Stage.ESCALATED:
+            self._put(self._command(incident, command.kind, command.attempt + 1, command.parameters, command.reason))
+
     def _acknowledged(self, ack: Ack) -> None:
         for incident in self.state.incidents:
             command = incident.command
@@ -325,7 +335,14 @@ class _Settlement:
 
     def _overdue(self, incident: Incident) -> None:
         command = incident.command
-        if command is not None and _watched(command) and command.deadline <= self.now:
+        if command is None or not _watched(command) or command.deadline > self.now:
+            return
+        late = self.now - command.deadline
+        if command.stage is Stage.ISSUED and not command.rearmed and late > self.policy.command_ttl_ms // 2:
+            # The monitor was away, not the agent, which may not even have been sent it in time.
+            rearmed = replace(command, rearmed=True, deadline=self.now + self.policy.command_ttl_ms)
+            self._put(replace(incident, command=rearmed))
+        else:
             self._signal(incident, Signal.DEADLINE)
 
 
@@ -337,14 +354,16 @@ _WHY = {
 }
 
 
-def _opened_by(event: Event, state: SessionState, cause: Cause, arrival: Arrival | None) -> str:
+def _opened_by(event: Event, state: SessionState, arrival: Arrival | None) -> str:
     """What names the opening on every replay: the round, the event's id, or the last event before the silence."""
     if isinstance(event, Round):
         if arrival in (Arrival.DUPLICATE, Arrival.LATE):
             # The round has been there before, and so may have been an incident that it opened.
-            return f"again {state.counts.duplicates + state.counts.late}"
+            counts = state.counts
+            return f"again {counts.duplicates + counts.late + counts.stale_epoch}"
         # A round that was taken back or done again may open what it opened before.
         return f"r{event.round}" + (f" again {state.counts.superseded}" if state.counts.superseded else "")
     if isinstance(event, Tick):
         return f"after {state.last_seen}"
-    return event.event_id or f"{cause.partition}/{cause.offset}"
+    # An agent may use an event id twice; two incidents must not have one id.
+    return f"{event.event_id}#{state.opened}"

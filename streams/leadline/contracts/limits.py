@@ -47,6 +47,6 @@ MAX_LEVEL_INCIDENTS: Final = 20
 WINDOW_ROUNDS: Final = 16
 """Rounds whose measurements a session's state keeps."""
 RECENT_EVENTS: Final = 16
-"""Event ids (checkpoints, acknowledgements) that a session's state keeps to tell duplicates."""
+"""Event ids of checkpoints that a session's state keeps to tell duplicates."""
 MAX_FUTURE_MS: Final = 24 * 3600 * 1000
 """How far ``ts`` may lie ahead of the receive time, in milliseconds."""

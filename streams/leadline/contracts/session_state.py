@@ -6,6 +6,7 @@ works on a copy made by :meth:`SessionState.working_copy`, and everything nested
 
 from __future__ import annotations
 
+from copy import copy
 from enum import StrEnum
 from typing import Literal
 
@@ -14,6 +15,7 @@ import orjson
 from msgspec import Struct
 
 from leadline.contracts.orders import Cause, CommandKind, Measured, Mode, Parameters
+from leadline.contracts.unknown import strip_unknown
 from leadline.errors import Malformed
 
 __all__ = [
@@ -96,6 +98,8 @@ class CommandState(Struct, frozen=True, omit_defaults=True):
     """When silence about it becomes a signal: first its expiry, once accepted the time by which it must show effect."""
     parameters: Parameters = Parameters()
     reason: str = ""
+    rearmed: bool = False
+    """The monitor itself looked too late, once: the agent was given its time anew."""
     misses: int = 0
     """Measurements since it was accepted that show no effect."""
     repeats: int = 0
@@ -122,6 +126,8 @@ class Incident(Struct, frozen=True, omit_defaults=True):
     """Good rounds in a row since it last fired."""
     releasing: bool = False
     """Resolved; only the release (``resume``) is still to be acknowledged."""
+    release_unheeded: bool = False
+    """That the release went unanswered was told to people."""
     command: CommandState | None = None
     cause: Cause = Cause()
     traceparent: str = ""
@@ -166,6 +172,8 @@ class SessionState(Struct, omit_defaults=True, tag_field="schema", tag="leadline
     """Watermark: the events partition's offset of the last event applied."""
     last_seen: int = 0
     """Receive time of the last event, milliseconds since 1970."""
+    short_epochs: int = 0
+    """Epochs in a row that ended after at most two rounds."""
     started: bool = False
     """A session-start of this epoch was seen."""
     ended_at: int | None = None
@@ -193,6 +201,8 @@ class SessionState(Struct, omit_defaults=True, tag_field="schema", tag="leadline
     recent_events: tuple[str, ...] = ()
     incidents: tuple[Incident, ...] = ()
     next_seq: int = 1
+    opened: int = 0
+    """Incidents that were opened so far."""
     counts: Counts = Counts()
     traceparent: str = ""
     tracestate: str = ""
@@ -201,7 +211,7 @@ class SessionState(Struct, omit_defaults=True, tag_field="schema", tag="leadline
 
     def working_copy(self) -> SessionState:
         """A copy that may be changed; nested records are shared, as they are never changed in place."""
-        return self.__copy__()
+        return copy(self)
 
 
 _decoder = msgspec.json.Decoder(SessionState)
@@ -213,8 +223,18 @@ def encode_state(state: SessionState) -> bytes:
 
 
 def decode_state(value: bytes) -> SessionState:
-    """Raises :class:`Malformed` when the bytes are no state record of this major version."""
+    """Read what this or a newer worker wrote: fields that are not known are ignored, at every depth.
+
+    Raises :class:`Malformed` when the bytes are no state record of this major version.
+    """
     try:
         return _decoder.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        raw = orjson.loads(value)
+        if isinstance(raw, dict):
+            strip_unknown(raw, SessionState)
+        return msgspec.convert(raw, SessionState)
+    except (msgspec.ValidationError, orjson.JSONDecodeError) as error:
         raise Malformed("not-a-state", str(error)) from None

@@ -15,9 +15,10 @@ _SECRET_WORD = (
     r"(?:pass(?:word|wd|phrase)?|pwd|secret|client[_-]?secret|token|access[_-]?token|refresh[_-]?token|api[_-]?key|apikey"
     r"|auth(?:orization)?|credentials?|private[_-]?key|sasl[._-]\w{0,32}|session[_-]?key|cookie)"
 )
-# The name may be quoted (JSON, also JSON escaped within JSON) and prefixed (`db_password`, `X-Api-Key`).
+# The name may be quoted (JSON, also JSON escaped within JSON). What it is prefixed with (`db_password`, `X-Api-Key`) is not
+# looked at: trying every length of it at every position is what a long word would make slow.
 _ASSIGNED = re.compile(
-    rf"""(?imx) (?P<name> [\w.-]{{0,64}} {_SECRET_WORD} \\?["']? \s{{0,8}} [:=] \s{{0,8}} )
+    rf"""(?imx) (?P<name> {_SECRET_WORD} \\?["']? \s{{0,8}} [:=] \s{{0,8}} )
     (?: (?P<quote> \\?["'] ) .*? (?: (?P=quote) | $ ) | (?: (?:bearer|basic|digest|token) \s+ )? [^\s,;&"'<>}}\])\\]+ )"""
 )
 _SCHEME = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}")

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from leadline.contracts import limits
 from leadline.contracts.codec import Event
-from leadline.contracts.events import Ack, Checkpoint, Round, SessionEnd, SessionStart
+from leadline.contracts.events import Ack, AgentEvent, Checkpoint, Round, SessionEnd, SessionStart
 from leadline.contracts.orders import Action, CommandKind, Measured, Parameters, Severity, Tick
 from leadline.contracts.session_state import Measurement, SessionState
 from leadline.detection import bounded
@@ -33,6 +33,10 @@ V = TypeVar("V", RoundView, CheckpointView, PresenceView)
 
 SILENCE: Final = "silence"
 """Subject of the `unobserved` incident that silence opens."""
+
+_SHORT_EPOCH: Final = 2
+_SHORT_EPOCHS_IN_A_ROW: Final = 3
+"""So many epochs of so few rounds are a counter that counts the wrong thing: no rule that compares rounds can judge them."""
 
 _MAX_LEVELS: Final = 16
 """Levels whose output sizes are followed."""
@@ -82,8 +86,7 @@ def observe(state: SessionState, event: Event, now: int, policy: FleetPolicy) ->
     restarted = False
     if event.epoch is not None and event.epoch != state.epoch:
         if event.epoch < state.epoch:
-            state.counts = replace(state.counts, stale_epoch=state.counts.stale_epoch + 1)
-            return Observation(state)
+            return _stale(state, event, event.epoch, policy)
         restarted = _restart(state, event.epoch)
     state.last_seen = max(state.last_seen, now)
     if event.fleet:
@@ -109,6 +112,18 @@ def observe(state: SessionState, event: Event, now: int, policy: FleetPolicy) ->
     return observation._replace(findings=(*findings, *observation.findings), restarted=restarted)
 
 
+def _stale(state: SessionState, event: AgentEvent, epoch: int, policy: FleetPolicy) -> Observation:
+    """An event of an epoch that is over is ignored. Rounds of one are no healthy session: somebody is not being watched."""
+    state.counts = replace(state.counts, stale_epoch=state.counts.stale_epoch + 1)
+    findings: list[Finding] = []
+    reasons: list[tuple[str, Decision]] = []
+    if isinstance(event, Round) and state.ended_at is None:
+        wrong = f"it is of epoch {epoch}, which ended when epoch {state.epoch} began"
+        stale = PresenceView(policy, "rounds", state.counts.gaps, event.round, contradiction=wrong)
+        _ask_presence(stale, state, findings, reasons)
+    return Observation(state, tuple(findings), tuple(reasons), arrival=Arrival.LATE)
+
+
 def _tick(state: SessionState, now: int, policy: FleetPolicy) -> Observation:
     """Time has passed: is the session silent past its deadline?"""
     silent = now - state.last_seen
@@ -122,6 +137,8 @@ def _tick(state: SessionState, now: int, policy: FleetPolicy) -> Observation:
 def _restart(state: SessionState, epoch: int) -> bool:
     """A new epoch: everything measured before belongs to another context. Returns whether one was under way."""
     was_used = state.last_round is not None or state.started or bool(state.facts)
+    if state.last_round is not None:
+        state.short_epochs = state.short_epochs + 1 if state.seen_mask.bit_count() <= _SHORT_EPOCH else 0
     state.epoch = epoch
     state.started = False
     state.ended_at = None
@@ -173,6 +190,8 @@ def _round(state: SessionState, event: Round, policy: FleetPolicy) -> Observatio
             _ask_presence(again, state, findings, reasons)
         return Observation(state, tuple(findings), tuple(reasons), arrival=arrival)
     wrong = "" if event.outcome == "failed" else contradiction(event)
+    if state.short_epochs >= _SHORT_EPOCHS_IN_A_ROW and state.seen_mask == 1:
+        wrong = f"{state.short_epochs} epochs in a row ended after at most {_SHORT_EPOCH} rounds; nothing can be compared"
     presence = PresenceView(policy, "rounds", state.counts.gaps, event.round, missed, contradiction=wrong)
     _ask_presence(presence, state, findings, reasons)
     _measure(state, event, arrival, policy, findings, reasons)
@@ -318,6 +337,7 @@ def _ask(
     )
     if not decision.fired and open_one is None:
         return decision
+    commanded = open_one is not None and open_one.command is not None
     asked = view
     if isinstance(view, CheckpointView):
         asked = view._replace(incident=open_one)
@@ -328,9 +348,10 @@ def _ask(
         finding = finding._replace(
             severity=rule.severity,
             action=rule.action(view),
-            message=bounded.said(rule.message(view)),
-            threshold=bounded.thresholds(rule.threshold(view)),
-            evidence=bounded.shown(rule.evidence(view)),
+            # Words are made where somebody will read them: an incident that has its command needs no more.
+            message="" if commanded and rule.on_repeat is None else bounded.said(rule.message(view)),
+            threshold={} if open_one is not None else bounded.thresholds(rule.threshold(view)),
+            evidence={} if open_one is not None else bounded.shown(rule.evidence(view)),
             parameters=bounded.told(rule.parameters(view)),
             facts=bounded.named(rule.facts(view)),
             on_repeat=rule.on_repeat,

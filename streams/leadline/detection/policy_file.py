@@ -53,6 +53,9 @@ _COUNTS: Final = (
     "attempts",
 )
 _TIMES: Final = ("silence_ms", "command_ttl_ms", "effect_ttl_ms", "ended_linger_ms", "idle_ms")
+_LONGEST_MS: Final = 10 * 365 * 24 * 3_600_000
+_NOT_NEGATIVE: Final = ("same_size_tokens", "placeholder_tokens", "placeholder_input_tokens")
+_MOST: Final = 1_000_000_000
 
 
 def parse_policy(text: str, source: str = "policy") -> Policy:
@@ -118,12 +121,21 @@ def _wrong(policy: FleetPolicy) -> list[str]:
             f"raw_ratio_exit ({policy.raw_ratio_exit}) must be above raw_ratio_floor ({policy.raw_ratio_floor}), "
             "or a ratio that hovers would open and close an incident every round"
         )
-    if policy.span_exit_factor < 1:
-        found.append(f"span_exit_factor is {policy.span_exit_factor}; it must be 1 or more")
-    found += [f"{name} is {getattr(policy, name)}; it must be 1 or more" for name in _COUNTS if getattr(policy, name) < 1]
+    if not 1 <= policy.span_exit_factor <= 100:
+        found.append(f"span_exit_factor is {policy.span_exit_factor}; it must lie between 1 and 100")
     found += [
-        f"{name} is {getattr(policy, name)}; it must be at least 1000 (milliseconds)"
+        f"{name} is {value}; it must be 1 or more, and at most {_MOST}"
+        for name in _COUNTS
+        if not 1 <= (value := getattr(policy, name)) <= _MOST
+    ]
+    found += [
+        f"{name} is {value}; it must be 0 or more, and at most {_MOST}"
+        for name in _NOT_NEGATIVE
+        if not 0 <= (value := getattr(policy, name)) <= _MOST
+    ]
+    found += [
+        f"{name} is {value}; it must be at least 1000 (milliseconds), and at most {_LONGEST_MS} (ten years)"
         for name in _TIMES
-        if getattr(policy, name) < 1000
+        if not 1000 <= (value := getattr(policy, name)) <= _LONGEST_MS
     ]
     return found
