@@ -7,6 +7,7 @@ import json
 import re
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -14,6 +15,7 @@ from leadline.cli.live import LiveView
 from leadline.contracts.codec import decode_event
 from leadline.contracts.events import Ack, Round
 from leadline.contracts.orders import Command, Violation
+from leadline.detection.condition import condition
 from leadline.lab import ReplayDriver
 from tests.lab.recordings import HOSTILE, compaction, inverting
 
@@ -49,20 +51,22 @@ def row(screen: str, session: str = "s") -> str:
     return next(line for line in screen.splitlines() if line.startswith(f"│ {session} "))
 
 
-def test_the_condition_follows_the_records() -> None:
-    """Rounds, then a violation, its command, the acknowledgement: each changes the word shown."""
+def test_the_condition_is_the_monitors_word_and_nothing_is_guessed_from_the_records() -> None:
+    """A round, a violation, its command, its acknowledgement: unknown, not healthy, until the monitor's record says."""
     violation, command = found()
+    ack = Ack(session_id="s", agent_id="a", command_id=command.command_id, seq=1, outcome="accepted")
     view, _ = plain()
     view.on_round(round_of(compaction(1)))
-    assert "healthy" in row(drawn(view))
     view.on_violation(violation)
-    assert "inversion" in row(drawn(view))
     view.on_command(command)
-    assert "halt sent" in row(drawn(view))
-    view.on_ack(Ack(session_id="s", agent_id="a", command_id=command.command_id, seq=1, outcome="done"))
-    assert "halted" in row(drawn(view))
-    view.set_condition("s", "a", "recovering")
-    assert "recovering" in row(drawn(view))
+    view.on_ack(ack)
+    assert "unknown" in row(drawn(view))
+    driver = ReplayDriver()
+    for record, word in zip([*inverting(), msgspec.to_builtins(ack)], ["unknown", "healthy", "inverted", "halted"], strict=True):
+        driver.feed(json.dumps(record).encode())
+        [state] = driver.states.values()
+        view.set_condition("s", "a", condition(state))
+        assert word in row(drawn(view))
 
 
 def test_a_session_shows_its_latest_measurements() -> None:
@@ -121,7 +125,7 @@ def fleet_of(count: int) -> LiveView:
         view.set_kind(session, "a", "floor-breaching")
         for at in range(20):
             view.on_round(round_of(compaction(at + 1, session, distinct_source_spans=12_345)))
-        view.set_condition(session, "a", "provenance-floor")
+        view.set_condition(session, "a", "ungrounded")
     return view
 
 
@@ -131,7 +135,7 @@ def test_numbers_and_the_ends_of_ids_are_never_cut(width: int) -> None:
     screen = drawn(fleet_of(3), width)
     for number in range(3):
         line = next(line for line in screen.splitlines() if f"-{number:03d} " in line)
-        assert "provenance-floor" in line
+        assert "ungrounded" in line
         assert re.search(r"0\.\d\d .*12345 +\d ", line)
         assert "floor-breaching" in line
 
@@ -150,7 +154,7 @@ def test_what_was_not_fed_is_not_counted() -> None:
     view, out = plain()
     with view:
         view.on_violation(violation)
-    assert out.getvalue().splitlines()[-1] == "1 sessions, 1 in trouble; 1 violations"
+    assert out.getvalue().splitlines()[-1] == "1 sessions, 0 in trouble, 1 unknown; 1 violations"
 
 
 def test_it_is_bounded_whatever_comes() -> None:

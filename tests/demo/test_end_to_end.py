@@ -89,6 +89,7 @@ def test_finds_what_was_planted_and_leaves_nothing() -> None:
     assert said["unreleased"] == []
     assert said["acknowledged"] == said["commands"] > 0
     assert said["dropped_events"] == 0
+    assert f"{said['agents']} sessions, 0 in trouble;" in err, "each shows the monitor's own word for it, at last that it ended"
     assert 0 < said["p50_ms"] <= said["p99_ms"] < 10_000
     assert until(lambda: not demo.left(), 5), demo.left()
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
 
 import click
-from rich.console import Console
 
 from leadline.cli import exits
 from leadline.cli.kafka import bootstrap_option
@@ -57,16 +55,6 @@ def demo(bootstrap: str | None, create_topics: bool, agents: int, seed: int, dur
 class _View(LiveView):
     """Without a terminal a line for every round would bury the rest."""
 
-    def __init__(self, title: str, target: Console) -> None:
-        super().__init__(title, target)
-
-    def __enter__(self) -> _View:
-        super().__enter__()
-        return self
-
     def on_round(self, record: Round) -> None:
         if self.interactive:
             super().on_round(record)
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)

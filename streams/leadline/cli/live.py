@@ -21,6 +21,7 @@ from rich.text import Text
 from leadline.cli.screen import SEVERITY_STYLE, console, ratio_style, safe, spark
 from leadline.contracts.events import Ack, Round
 from leadline.contracts.orders import Command, Violation
+from leadline.detection.condition import CONDITIONS
 
 __all__ = ["LiveView"]
 
@@ -28,23 +29,15 @@ _HISTORY: Final = 20
 _SIDE_BY_SIDE: Final = 140
 """From this many columns on the events stand beside the sessions, otherwise below."""
 _NUMBER: Final = 5
-_CONDITION: Final = 16
-"""Most conditions fit; a narrower column would change its width with every one."""
+_CONDITION: Final = max(map(len, CONDITIONS))
 _LONGEST_ID: Final = 36
 _SHORTEST_ID: Final = 12
 _SHORTEST_SPARK: Final = 4
 _MOST_SESSIONS: Final = 500
 _MOST_EVENTS: Final = 200
-_STYLES: Final = {"halted": "bold red", "halt sent": "red", "stopped": "bold red", "recovering": "cyan", "healthy": "green"}
-_SENT: Final = {
-    "halt": "halt sent",
-    "stop-agent": "stop sent",
-    "cap-depth": "cap sent",
-    "retry-level": "retry sent",
-    "resume": "recovering",
-}
+_CALM: Final = ("healthy", "unknown", "ended")
+_STYLES: Final = {"halted": "bold red", "recovering": "cyan", "healthy": "green", "unknown": "dim", "ended": "dim"}
 _COUNTED: Final = ("rounds", "violations", "commands", "acknowledged")
-_OBEYED: Final = {"halt": "halted", "stop-agent": "stopped"}
 
 
 @dataclass(slots=True)
@@ -53,7 +46,7 @@ class _Session:
 
     session_id: str
     kind: str = ""
-    condition: str = "healthy"
+    condition: str = "unknown"
     round: int = 0
     depth: int = 0
     ratios: deque[float | None] = field(default_factory=lambda: deque(maxlen=_HISTORY))
@@ -65,9 +58,8 @@ class _Session:
 class LiveView:
     """``with LiveView("fleet") as view: view.on_round(...)``. Every method may be called from any thread; none blocks long.
 
-    What is shown of a session is what its own records and the monitor's say: a violation shows its rule, a command that it
-    was sent, an acknowledgement that it is obeyed, a ``resume`` that it recovers. Bounded: the sessions and events that
-    were heard of longest ago are forgotten first.
+    A session's condition is what :meth:`set_condition` was told last; nothing is guessed from the records. Bounded: the sessions
+    and events that were heard of longest ago are forgotten first.
     """
 
     def __init__(self, title: str, target: Console | None = None) -> None:
@@ -106,7 +98,7 @@ class LiveView:
             self._session(session_id, agent_id).kind = kind
 
     def set_condition(self, session_id: str, agent_id: str, condition: str) -> None:
-        """Show this condition, as :func:`leadline.detection.condition.condition` tells it, rather than the view's own guess."""
+        """Show this condition: what :func:`leadline.detection.condition.condition` says of the monitor's record."""
         with self._lock:
             self._session(session_id, agent_id).condition = condition
 
@@ -135,9 +127,7 @@ class LiveView:
         """The monitor found something."""
         with self._lock:
             self._counts["violations"] += 1
-            session = self._session(record.session_id, record.agent_id)
-            if session.condition not in _OBEYED.values():
-                session.condition = record.rule
+            self._session(record.session_id, record.agent_id)
             line = Text("✗ ", SEVERITY_STYLE[record.severity]).append(record.rule, SEVERITY_STYLE[record.severity])
             self._say(line.append("  ").append_text(safe(record.session_id, 40)).append("  ").append_text(safe(record.message)))
 
@@ -146,7 +136,6 @@ class LiveView:
         with self._lock:
             self._counts["commands"] += 1
             session = self._session(record.session_id, record.agent_id)
-            session.condition = _SENT[record.kind]
             session.commands[record.command_id] = record.kind
             while len(session.commands) > 8:
                 del session.commands[next(iter(session.commands))]
@@ -160,8 +149,6 @@ class LiveView:
             self._counts["acknowledged"] += 1
             session = self._session(record.session_id, record.agent_id)
             kind = session.commands.get(record.command_id, "")
-            if record.outcome in ("accepted", "done"):
-                session.condition = _OBEYED.get(kind, "healthy" if kind == "resume" else session.condition)
             line = Text(f"← {kind} {record.outcome}".replace("  ", " "), "cyan").append("  ")
             line.append_text(safe(record.session_id, 40))
             self._say(line.append("  ").append_text(safe(record.detail, 80)) if record.detail else line)
@@ -197,7 +184,7 @@ class LiveView:
 
     def _table(self, rows: int, width: int) -> Table:
         # Troubled ones first, then by name, so that lines do not jump about with every event.
-        order = sorted(self._sessions.values(), key=lambda one: (one.condition == "healthy", one.session_id))
+        order = sorted(self._sessions.values(), key=lambda one: (one.condition in _CALM, one.session_id))
         shown = order[:rows]
         ids = {one.session_id: safe(one.session_id).plain for one in shown}
         widths = _widths(width, list(ids.values()), [one.kind for one in shown], [one.condition for one in shown])
@@ -233,10 +220,12 @@ class LiveView:
         return table
 
     def _totals(self) -> str:
-        troubled = sum(one.condition != "healthy" for one in self._sessions.values())
+        troubled = sum(one.condition not in _CALM for one in self._sessions.values())
+        unknown = sum(one.condition == "unknown" for one in self._sessions.values())
         # What the caller does not feed is not counted either: nothing is said of it.
         counted = ", ".join(f"{self._counts[name]} {name}" for name in _COUNTED if name in self._counts)
-        return f"{len(self._sessions)} sessions, {troubled} in trouble" + (f"; {counted}" if counted else "")
+        told = f"{len(self._sessions)} sessions, {troubled} in trouble" + (f", {unknown} unknown" if unknown else "")
+        return told + (f"; {counted}" if counted else "")
 
     def _say(self, line: Text, quiet: bool = False) -> None:
         """An event: into the panel on a terminal, a line of its own elsewhere. ``quiet``: not into the panel."""

@@ -16,6 +16,7 @@ from leadline.contracts.events import Ack, Round
 from leadline.contracts.orders import Command, Violation
 from leadline.contracts.session_state import SessionState, decode_state
 from leadline.contracts.topics import COMMANDS, EVENTS, SESSIONS, VIOLATIONS
+from leadline.detection.condition import condition
 from leadline.errors import BrokerError, Malformed
 from leadline.settings import Settings, client_configs
 
@@ -28,6 +29,8 @@ class Viewer(Protocol):
     """Who is told while it happens; :class:`leadline.cli.live.LiveView` is one."""
 
     def note(self, text: str) -> None: ...
+
+    def set_condition(self, session_id: str, agent_id: str, condition: str) -> None: ...
 
     def on_round(self, record: Round) -> None: ...
 
@@ -158,3 +161,4 @@ class Observer:
             state = decode_state(value)
             if state.session_id in self._mine:
                 self.observed.states[state.session_id] = state
+                self._viewer.set_condition(state.session_id, state.agent_id, condition(state))
