@@ -15,6 +15,7 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from random import Random
 from typing import Any, NamedTuple
@@ -46,6 +47,7 @@ __all__ = ["Broken", "Tally", "run", "sequence"]
 
 MAX_STATE_BYTES = 900_000
 MAX_OUTPUT_BYTES = 200_000
+LENGTHS = (4, 8, 16, 40)
 _SELDOM = 5
 """The costliest checks are made on every fifth event."""
 _START = 1_800_000_000_000
@@ -105,7 +107,7 @@ class _Life:
         self.raw, self.summary, self.spans, self.salience = dice.randint(0, 90_000), dice.randint(0, 90_000), 214, 0.4
         self.trend = dice.choice((0.9, 0.97, 1.0, 1.03))
         self.told: list[Command] = []
-        self.state: bytes | None = None
+        self.state: SessionState | None = None
         self.lives = 0
         self.violations: set[str] = set()
         self.incidents: set[str] = set()
@@ -264,7 +266,7 @@ class _Life:
     def read(self, value: bytes | None) -> None:
         """Fold one record on the state as it is stored, and check what must hold."""
         self.offset += 1
-        stored = None if self.state is None else decode_state(self.state)
+        stored = self.state
         policy = self.policies[self.offset % 61 > 30]
         folded = fold([Incoming(_KEY, value, 0, self.offset, self.now)], lambda _key: stored, policy, self.now)
         for output in folded.outputs:
@@ -275,14 +277,14 @@ class _Life:
                 self.state, self.seq = None, 0
                 self.violations, self.incidents, self.commands, self.told = set(), set(), set(), []
             else:
-                self.state = encode_state(state)
-                self.check_state(state, self.state)
+                self.state = state if self.offset % _SELDOM else self.check_bytes(state)
+                self.check_state(state)
         if self.offset % _SELDOM == 0:
             again = fold([Incoming(_KEY, value, 0, self.offset, self.now)], self.load, policy, self.now)
             _held(not again.outputs, "a record applied twice sends something")
 
     def load(self, _key: str) -> SessionState | None:
-        return SessionState("s", "a", offset=self.offset) if self.state is None else decode_state(self.state)
+        return SessionState("s", "a", offset=self.offset) if self.state is None else self.state
 
     def check_output(self, output: Violation | Command, version: str) -> None:
         _held(len(encode(output)) <= MAX_OUTPUT_BYTES, "an output outgrows its bound")
@@ -303,11 +305,16 @@ class _Life:
         self.seq = output.seq
         self.told.append(output)
 
-    def check_state(self, state: SessionState, value: bytes) -> None:
+    def check_bytes(self, state: SessionState) -> SessionState:
+        """The state as it is read back after a restart."""
+        value = encode_state(state)
         self.largest = max(self.largest, len(value))
         _held(len(value) <= MAX_STATE_BYTES, "a state outgrows its bound")
-        if self.offset % _SELDOM == 1:
-            _held(encode_state(decode_state(value)) == value, "a state is not read back as it was written")
+        again = decode_state(value)
+        _held(again == state, "a state is not read back as it was written")
+        return again
+
+    def check_state(self, state: SessionState) -> None:
         _held(len(state.window) <= limits.WINDOW_ROUNDS, "the window outgrows its bound")
         rounds = [entry.round for entry in state.window]
         _held(rounds == sorted(set(rounds)), "the window is out of order")
@@ -320,22 +327,23 @@ class _Life:
         _held(state.deadline is not None, "a session without a deadline")
 
 
-def sequence(seed: str) -> Tally:
-    """One generated sequence. Raises :class:`Broken`, or whatever the fold raises, which is worse."""
+def sequence(seed: str, lengths: Sequence[int] = LENGTHS) -> Tally:
+    """One generated sequence, of one of ``lengths`` events. Raises :class:`Broken` with what did not hold, or what was raised."""
     dice = Random(seed)
     life = _Life(dice)
-    events = dice.choice((4, 8, 16, 40))
     try:
-        life.live(events)
+        life.live(dice.choice(lengths))
+        if life.state is not None:
+            life.check_bytes(life.state)
     except Exception as error:
         raise Broken(f"sequence {seed!r}, event {life.offset}: {type(error).__name__}: {error}") from error
     return Tally(1, life.offset, life.rules, life.kinds, life.largest)
 
 
-def run(first: int, count: int, seed: int) -> Tally:
+def run(first: int, count: int, seed: int, lengths: Sequence[int] = LENGTHS) -> Tally:
     total = Tally(0, 0, Counter(), Counter(), 0)
     for number in range(first, first + count):
-        total = total.plus(sequence(f"{seed}/{number}"))
+        total = total.plus(sequence(f"{seed}/{number}", lengths))
     return total
 
 
@@ -343,6 +351,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sequences", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS), help="events in a sequence, one of these")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
@@ -352,7 +361,7 @@ def main(arguments: list[str] | None = None) -> int:
     total = Tally(0, 0, Counter(), Counter(), 0)
     try:
         with ProcessPoolExecutor(given.workers) as pool:
-            for done in pool.map(run, *zip(*((first, count, given.seed) for first, count in parts), strict=True)):
+            for done in pool.map(run, *zip(*((first, count, given.seed, given.lengths) for first, count in parts), strict=True)):
                 total = total.plus(done)
     except Broken as error:
         sys.stderr.write(f"broken: {error}\n")
@@ -361,6 +370,7 @@ def main(arguments: list[str] | None = None) -> int:
         "sequences": total.sequences,
         "events": total.events,
         "seed": given.seed,
+        "lengths": given.lengths,
         "seconds": round(time.perf_counter() - begun, 1),
         "largest_state_bytes": total.largest_state,
         "violations": dict(sorted(total.rules.items())),
