@@ -15,7 +15,7 @@ from leadline.contracts.topics import SESSIONS
 from leadline.processors.app import make_app
 from leadline.processors.clock import Deadline
 from leadline.processors.outputs import Outgoing, Sent
-from leadline.processors.table import Sessions, SessionsTable
+from leadline.processors.table import Sessions, SessionsTable, Survey
 from leadline.processors.topology import make_table
 from leadline.settings import Settings
 
@@ -104,10 +104,10 @@ async def test_restoring_never_goes_back_in_time(made: Made) -> None:
     assert made.table.get_bytes(0, b"k") == late, "a session that was removed may begin anew"
 
 
-async def test_deadlines_come_from_the_store(made: Made) -> None:
+async def test_deadlines_and_the_highest_watermark_come_from_the_store(made: Made) -> None:
     await made.sessions.write({0: {"k": state("s", 1, 99), "n": state("t", 2)}}, lambda: True)
-    assert [entry async for entry in made.sessions.deadlines(0)] == [("k", Deadline("s", "a", 99))]
-    assert [entry async for entry in made.sessions.deadlines(1)] == []
+    assert await made.sessions.survey(0) == Survey([("k", Deadline("s", "a", 99))], watermark=2)
+    assert await made.sessions.survey(1) == Survey([], watermark=-1)
 
 
 async def test_a_wiped_partition_is_empty_and_usable(made: Made) -> None:

@@ -89,6 +89,16 @@ def test_settings_that_are_not_told_are_passed_over() -> None:
     ]
 
 
+def test_states_that_have_seen_what_is_not_there_are_refused() -> None:
+    """The last record lies one below the end, so a watermark at the end is already of another log."""
+    topics.require_seen({0: 9, 1: 0}, {0: 10, 1: 1, 2: 0})
+    for ends in ({0: 9}, {0: 0}, {}):
+        with pytest.raises(
+            TopicMismatch, match=r"partition 0 of leadline\.events ends at offset .* have seen offset 9.*delete leadline"
+        ):
+            topics.require_seen({0: 9}, ends)
+
+
 def test_no_broker_is_said_plainly() -> None:
     settings = Settings(bootstrap="127.0.0.1:1", broker_away_s=1.0)
     with pytest.raises(BrokerError, match=r"no broker answered at 127\.0\.0\.1:1.*LEADLINE_BOOTSTRAP"):

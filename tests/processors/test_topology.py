@@ -1,14 +1,144 @@
+"""What is wired is what ``leadline topology`` says: a worker's parts are run without a broker, and what they send is noted."""
+
 from __future__ import annotations
 
-from leadline.contracts.topics import EVENTS, SESSIONS, TOPICS
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from leadline.contracts.topics import COMMANDS, DEAD_LETTERS, EVENTS, SESSIONS, TOPICS, VIOLATIONS
+from leadline.contracts.topology import STAGES
 from leadline.processors import topology
+from leadline.processors.engine import MonitorApp
+from leadline.processors.outputs import Outgoing, Sent
+from leadline.settings import Settings
+from tests.processors.running import event, round_event
+from tests.processors.test_real_fold import ROUNDS
+
+START = 1_800_000_000_000
+DAY = 24 * 3600 * 1000
+
+
+class Wired:
+    """A worker that was wired and not started; its records are confirmed at once and their topics noted."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = START
+        self.sent: list[Outgoing] = []
+
+        async def hand_over(_app: MonitorApp, record: Outgoing) -> Awaitable[Sent]:
+            self.sent.append(record)
+            return asyncio.sleep(0, Sent(record.partition or 0, len(self.sent)))
+
+        monkeypatch.setattr(MonitorApp, "hand_over", hand_over)
+        monkeypatch.setattr(MonitorApp, "flowing", lambda _app: True)
+        monkeypatch.setattr(MonitorApp, "consumer", SimpleNamespace(commit=lambda: asyncio.sleep(0)))
+        self.monitor = topology.wire(Settings(data_dir=folder, instance_id="w"), now=lambda: self.now, partitions=2)
+        self.app = self.monitor.app
+        self.app.conf.tabledir.mkdir(parents=True)
+
+    async def run(self, work: list[Awaitable[Any]], done: Callable[[], bool]) -> set[str]:
+        """The topics written to until ``done``."""
+        before = len(self.sent)
+        tasks = [asyncio.ensure_future(each) for each in work]
+        try:
+            async with asyncio.timeout(20):
+                while not done():
+                    await asyncio.sleep(0.01)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return {record.topic for record in self.sent[before:]}
+
+
+@pytest.fixture
+async def wired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Wired]:
+    made = Wired(tmp_path, monkeypatch)
+    yield made
+    await made.app.tables["sessions"].data.stop()
+
+
+def stream(values: list[bytes]) -> Any:
+    """As the engine hands it to an agent: records of one session on partition 1, and then nothing more."""
+
+    async def events() -> AsyncIterator[Any]:
+        for offset, value in enumerate(values):
+            message = SimpleNamespace(
+                key=b"s",
+                value=value,
+                partition=1,
+                offset=offset,
+                timestamp=START / 1000,
+                timestamp_type=1,
+                headers=None,
+                generation_id=0,
+            )
+            yield SimpleNamespace(message=message, ack=lambda: None)
+        await asyncio.sleep(60)
+
+    return SimpleNamespace(noack=lambda: SimpleNamespace(events=events))
+
+
+def inverting() -> list[bytes]:
+    """A session that inverts, and one record that is none."""
+    rounds = [
+        round_event(
+            "s",
+            number,
+            raw,
+            summary_tokens=summary,
+            distinct_source_spans=spans,
+            query_cosine_retained=salience,
+            summary_depth_max=depth,
+            session_start_spans=30,
+        )
+        for number, (raw, summary, spans, salience, depth) in enumerate(ROUNDS, 1)
+    ]
+    return [event("session-start", "s", session_start_spans=30), *rounds, b"{not json"]
+
+
+async def test_each_stage_reads_and_writes_what_it_says(wired: Wired) -> None:
+    """Rewire an agent, the table's changelog, an output or the clock, and this goes red."""
+    app, counts = wired.app, wired.monitor.counts
+    (agent,) = app.agents.values()
+    (table,) = app.tables.values()
+    values = inverting()
+    reads = {"watch": agent.channel.get_topic_name(), "restore": table.changelog_topic.get_topic_name(), "clock": "deadlines"}
+    writes = {"restore": set[str]()}
+    writes["watch"] = await wired.run([agent.fun(stream(values))], lambda: counts["events"] == len(values))
+    wired.now += DAY
+    # The engine hands its tasks the app or nothing, and so do we.
+    writes["clock"] = await wired.run([task() for task in app._app_tasks], lambda: counts["ticks"] > 0)
+    assert [(stage.name, stage.reads, set(stage.writes)) for stage in STAGES] == [
+        (stage.name, reads[stage.name], writes[stage.name]) for stage in STAGES
+    ]
+    assert {*reads} == {stage.name for stage in STAGES}
+
+
+async def test_what_is_sent_is_of_the_topics_records(wired: Wired) -> None:
+    counts = wired.monitor.counts
+    values = inverting()
+    (agent,) = wired.app.agents.values()
+    await wired.run([agent.fun(stream(values))], lambda: counts["events"] == len(values))
+    by_name = {topic.name: topic for topic in TOPICS}
+    for record in wired.sent:
+        assert record.partition == 1 or record.topic == DEAD_LETTERS.name
+        if record.topic != DEAD_LETTERS.name:
+            assert record.value is not None
+            assert json.loads(record.value)["schema"] in by_name[record.topic].records
+    assert {record.topic for record in wired.sent} == {VIOLATIONS.name, COMMANDS.name, DEAD_LETTERS.name, SESSIONS.name}
 
 
 def test_every_topic_of_the_table_has_its_place() -> None:
-    """What the table says of writers and readers is what is wired."""
-    steps = topology.topology()
-    read = {step.source for step in steps}
-    written = {target for step in steps for target in step.targets}
+    """What the table says of writers and readers is what the stages say."""
+    read = {stage.reads for stage in STAGES}
+    written = {name for stage in STAGES for name in stage.writes}
     for topic in TOPICS:
         assert ("monitor" in topic.writers) == (topic.name in written), topic.name
         assert ("monitor" in topic.readers) == (topic.name in read), topic.name
@@ -16,10 +146,8 @@ def test_every_topic_of_the_table_has_its_place() -> None:
 
 def test_the_picture_names_every_topic_and_stage() -> None:
     picture = topology.__doc__ or ""
-    for topic in TOPICS:
-        assert topic.name in picture
-    for step in topology.topology():
-        assert step.stage in picture
+    for name in [*(topic.name for topic in TOPICS), *(stage.name for stage in STAGES)]:
+        assert name in picture
 
 
 def test_the_sessions_changelog_is_only_compacted() -> None:

@@ -1,6 +1,6 @@
 """The stages of the monitor as data: what each reads and writes. ``leadline topology`` prints it; needs no stream engine.
 
-A test holds :func:`leadline.processors.topology.topology` to it, and it to the table of topics.
+A test holds what :func:`leadline.processors.topology.wire` wires to it, and it to the table of topics.
 """
 
 from __future__ import annotations

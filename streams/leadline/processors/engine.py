@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import aiokafka
 import faust
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Producer
+from faust.types import TP
 
 from leadline.processors.outputs import Outgoing, Sent
 from leadline.settings import Settings, client_configs
@@ -47,8 +48,9 @@ class MonitorApp(faust.App):  # type: ignore[misc]
 
     def on_rebalance_end(self) -> None:
         super().on_rebalance_end()
-        for call in self.when_ready:
-            call()
+        if not self.should_stop:
+            for call in self.when_ready:
+                call()
 
     async def on_stop(self) -> None:
         if self.before_stop is not None:
@@ -67,6 +69,11 @@ class MonitorApp(faust.App):  # type: ignore[misc]
         """Changes as long as a restore gets on: the generation, and the sum of the changelog offsets read so far."""
         offsets = self.tables.recovery.active_offsets.values()
         return self.generation(), sum(offset for offset in offsets if offset is not None)
+
+    async def ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The end offset of each of the partitions."""
+        ends = await self.consumer.highwaters(*(TP(topic, partition) for partition in partitions))
+        return {tp.partition: end or 0 for tp, end in ends.items()}
 
     def active_partitions(self, topic: str) -> set[int]:
         """The partitions of ``topic`` that this worker owns (standby copies do not count)."""

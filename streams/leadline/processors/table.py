@@ -10,8 +10,8 @@ import asyncio
 import logging
 import shutil
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import faust
 import msgspec
@@ -24,7 +24,7 @@ from leadline.processors.clock import Deadline
 from leadline.processors.logs import with_fields
 from leadline.processors.outputs import Outgoing, Sent
 
-__all__ = ["STORE_OPTIONS", "Sessions", "SessionsTable"]
+__all__ = ["STORE_OPTIONS", "Sessions", "SessionsTable", "Survey"]
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +147,13 @@ def _watermark(value: bytes) -> int:
         return -1
 
 
+class Survey(NamedTuple):
+    """What a restored partition holds: every deadline by state key, and the highest event offset that any state has seen."""
+
+    deadlines: list[tuple[str, Deadline]]
+    watermark: int
+
+
 class Sessions:
     """Typed states over a :class:`SessionsTable`."""
 
@@ -214,8 +221,9 @@ class Sessions:
         for partition in partitions:
             self._cache.pop(partition, None)
 
-    async def deadlines(self, partition: int) -> AsyncIterator[tuple[str, Deadline]]:
-        """Every stored deadline of a partition; gives way to others from time to time."""
+    async def survey(self, partition: int) -> Survey:
+        """Go once over all stored states of a partition; gives way to others from time to time."""
+        found = Survey([], -1)
         for number, (key, value) in enumerate(self._table.items_of(partition)):
             if number % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
@@ -223,8 +231,12 @@ class Sessions:
                 mark = _mark.decode(value)
             except msgspec.MsgspecError:
                 continue
+            if mark.offset > found.watermark:
+                found = found._replace(watermark=mark.offset)
             if mark.deadline is not None:
-                yield key.decode("utf-8", "surrogatepass"), Deadline(mark.session_id, mark.agent_id, mark.deadline)
+                deadline = Deadline(mark.session_id, mark.agent_id, mark.deadline)
+                found.deadlines.append((key.decode("utf-8", "surrogatepass"), deadline))
+        return found
 
 
 def _key(key: str) -> bytes:

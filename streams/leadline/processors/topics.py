@@ -18,7 +18,7 @@ from leadline.contracts.topics import DEAD_LETTERS, EVENTS, SESSIONS, TOPICS, To
 from leadline.errors import BrokerError, TopicMismatch
 from leadline.settings import Settings, client_configs
 
-__all__ = ["Finding", "check", "create", "ensure", "require"]
+__all__ = ["Finding", "check", "create", "ensure", "require", "require_seen"]
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +153,23 @@ def ensure(settings: Settings) -> int:
             if time.monotonic() >= deadline:
                 raise
             time.sleep(0.5)
+
+
+def require_seen(watermarks: Mapping[int, int], ends: Mapping[int, int]) -> None:
+    """Refuse to work on states of another log: raises :class:`TopicMismatch` where they have seen an event that isn't there.
+
+    By partition: the highest event offset that any restored state has seen, and the end offset of ``leadline.events``. Events
+    below a state's watermark are taken for repeated ones, so those of a topic that was made anew would be passed over silently.
+    """
+    for partition, seen in sorted(watermarks.items()):
+        end = ends.get(partition, 0)
+        if seen >= end:
+            raise TopicMismatch(
+                f"partition {partition} of {EVENTS.name} ends at offset {end}, but the sessions in {SESSIONS.name} have seen "
+                f"offset {seen}: {EVENTS.name} was made anew or lost records, and new events would be taken for old ones. Check "
+                f"LEADLINE_BOOTSTRAP; to begin without the old sessions, stop all workers, delete {SESSIONS.name} and the data "
+                "directories, and run `leadline topics create`."
+            )
 
 
 def _admin(settings: Settings) -> AdminClient:

@@ -14,42 +14,27 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from mode import CrashingSupervisor
 
 from leadline.commands.fold import fold as real_fold
-from leadline.contracts.topics import COMMANDS, DEAD_LETTERS, EVENTS, SESSIONS, VIOLATIONS
+from leadline.contracts.topics import EVENTS, SESSIONS
 from leadline.detection.policy import DEFAULT_POLICY, Policy
+from leadline.errors import LeadlineError
 from leadline.processors.app import events_topic, make_app
 from leadline.processors.clock import Clock, run_clock
 from leadline.processors.engine import MonitorApp
 from leadline.processors.outputs import Delivery
 from leadline.processors.policy_source import PolicySource
 from leadline.processors.table import STORE_OPTIONS, Sessions, SessionsTable
+from leadline.processors.topics import require_seen
 from leadline.processors.watch import Fold, Watch
 from leadline.settings import Settings
 
-__all__ = ["Monitor", "Step", "make_table", "topology", "wire"]
+__all__ = ["Monitor", "make_table", "wire"]
 
 log = logging.getLogger(__name__)
-
-
-class Step(NamedTuple):
-    """A stage: what it reads and what it writes."""
-
-    source: str
-    stage: str
-    targets: tuple[str, ...]
-
-
-def topology() -> list[Step]:
-    """The topology as data, in the order of the flow."""
-    return [
-        Step(EVENTS.name, "watch", (VIOLATIONS.name, COMMANDS.name, DEAD_LETTERS.name, SESSIONS.name)),
-        Step(SESSIONS.name, "restore", ()),
-        Step("deadlines", "clock", (EVENTS.name,)),
-    ]
 
 
 @dataclass(slots=True)
@@ -101,11 +86,17 @@ def wire(
     async def restored() -> None:
         # The engine swallows what is raised here, and a worker without deadlines would look healthy.
         try:
-            for partition in app.active_partitions(SESSIONS.name):
-                sessions.forget([partition])
-                clock.load(partition, [entry async for entry in sessions.deadlines(partition)])
+            partitions = app.active_partitions(SESSIONS.name)
+            sessions.forget(partitions)
+            found = {partition: await sessions.survey(partition) for partition in partitions}
+            seen = {partition: survey.watermark for partition, survey in found.items() if survey.watermark >= 0}
+            if seen:
+                require_seen(seen, await app.ends(EVENTS.name, seen))
+            for partition, survey in found.items():
+                clock.load(partition, survey.deadlines)
         except Exception as error:
-            log.exception("deadlines could not be restored")
+            if not isinstance(error, LeadlineError):
+                log.exception("what was restored could not be looked through")
             await app.crash(error)
 
     async def before_stop() -> None:

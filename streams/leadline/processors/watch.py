@@ -135,7 +135,7 @@ class Watch:
         """The next records of each partition, in order. Those of a partition that has changed hands are dropped: they
         come again, here or elsewhere."""
         taken: dict[int, list[Any]] = {}
-        if self._app.rebalancing or self._stopping:
+        if self._app.rebalancing or self._app.should_stop or self._stopping:
             return taken
         generation = self._app.generation()
         for partition, queue in self._pending.items():

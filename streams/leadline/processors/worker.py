@@ -87,19 +87,20 @@ def _verdict(reason: BaseException | None) -> int:
     if reason is None:
         log.info("stopped")
         return OK
-    if isinstance(reason, BrokerError):
-        log.error("%s", reason)
-        return BROKER_AWAY
     if isinstance(reason, LeadlineError):
         log.error("%s", reason)
-        return CRASHED
-    log.error(
-        "the worker failed with %s: %s. Nothing was committed past the records it was working on.",
-        type(reason).__name__,
-        reason,
-        exc_info=reason,
-    )
-    return CRASHED
+    else:
+        log.error(
+            "the worker failed with %s: %s. Nothing was committed past the records it was working on.",
+            type(reason).__name__,
+            reason,
+            exc_info=reason,
+        )
+    return _code(reason)
+
+
+def _code(reason: BaseException | None) -> int:
+    return BROKER_AWAY if isinstance(reason, BrokerError) else REFUSED if isinstance(reason, Refused) else CRASHED
 
 
 class _Worker(faust.worker.Worker):  # type: ignore[misc]
@@ -157,8 +158,7 @@ class _Worker(faust.worker.Worker):  # type: ignore[misc]
             [asyncio.ensure_future(each) for each in (self._crashed.wait(), app._crashed.wait())],
             return_when=asyncio.FIRST_COMPLETED,
         )
-        reason = self.crash_reason or app.crash_reason
-        self.arm(BROKER_AWAY if isinstance(reason, BrokerError) else CRASHED)
+        self.arm(_code(self.crash_reason or app.crash_reason))
 
     async def _probe(self) -> None:
         """A broker that is away while nothing is being sent goes unnoticed otherwise."""
