@@ -117,7 +117,7 @@ def test_reinjected_text_keeps_the_depth_and_fan_out_of_its_summary() -> None:
     ledger = Ledger()
     spans(ledger, "m1", "m2")
     ledger.summarize("S", ["m1", "m2"], 10)
-    ledger.reinject("w", "S", 12)
+    ledger.add_raw("w", 12, wraps="S")
     ledger.evict(["S"])
     [listed] = ledger.measure().summaries
     assert (listed.id, listed.depth, listed.tokens, listed.fan_out, listed.reachable) == ("w", 1, 12, 2, 2)
@@ -267,3 +267,77 @@ def test_measuring_2000_items_takes_a_few_milliseconds() -> None:
         return time.perf_counter() - began
 
     assert min(once() for _ in range(5)) < 0.005
+
+
+# -- forgetting
+
+
+def test_what_a_summary_stands_on_is_not_forgotten_before_it() -> None:
+    """S2 of S1 of two archived spans: only the stray message goes. Once S2 has left, all goes, in whatever order it is told."""
+    ledger = Ledger()
+    spans(ledger, "m1", "m2", "stray")
+    ledger.summarize("S1", ["m1", "m2"], 10)
+    ledger.summarize("S2", ["S1"], 5)
+    ledger.evict(["m1", "m2", "S1"], archived=True)
+    ledger.evict(["stray"])
+    everything = ["m1", "m2", "stray", "S1", "S2"]
+    before = ledger.measure()
+    assert ledger.forget(everything) == ["stray"]
+    assert ledger.measure() == before
+    ledger.evict(["S2"])
+    assert sorted(ledger.forget(["m2", "S1", "m1", "S2"])) == ["S1", "S2", "m1", "m2"]
+    assert (ledger.lost(), ledger.spans_added) == ([], 3)
+    with pytest.raises(LedgerError, match="unknown id 'm1'"):
+        ledger.forget(["m1"])
+
+
+def test_an_archived_copy_of_a_source_is_kept_with_it() -> None:
+    """S was made from the copy; the text is in the archive as the original. Without it S would lose its ground."""
+    ledger = Ledger()
+    spans(ledger, "m")
+    ledger.add_raw("again", 100, copy_of="m")
+    ledger.summarize("S", ["again"], 10)
+    ledger.evict(["m"], archived=True)
+    ledger.evict(["again"])
+    assert ledger.forget(["m", "again"]) == []
+    assert ledger.measure().ungrounded_summaries == 0
+    ledger.evict(["S"])
+    assert sorted(ledger.forget(["m", "again", "S"])) == ["S", "again", "m"]
+
+
+def test_spans_are_told_in_the_order_in_which_they_came_whatever_was_forgotten() -> None:
+    """Four go, four come and take their places."""
+    ledger = Ledger()
+    spans(ledger, "a", "b", "c", "d")
+    ledger.evict(["a", "c"])
+    ledger.forget(["a", "c"])
+    spans(ledger, "e", "a", "f")
+    ledger.summarize("S", ["f", "e", "d", "a", "b"], 10)
+    assert ledger.leaves("S") == ["b", "d", "e", "a", "f"]
+    ledger.evict(["S", "a", "b", "e"])
+    assert ledger.lost() == ["b", "e", "a"]
+    assert ledger.spans_added == 7
+
+
+def test_a_session_of_100000_spans_stays_small_and_fast() -> None:
+    """What is over is forgotten as the session goes on: the ledger keeps what it retains and what that stands on; a measurement
+    at the end costs what one at the beginning did."""
+    ledger = Ledger()
+    window: list[str] = []
+    summaries: list[tuple[str, list[str]]] = []
+    for n in range(100_000):
+        ledger.add_raw(f"m{n}", 100, 0.5)
+        window.append(f"m{n}")
+        if len(window) == 200:
+            covered, window = window[:100], window[100:]
+            ledger.summarize(f"S{n}", covered, 50, 0.5)
+            ledger.evict(covered, archived=True)
+            summaries.append((f"S{n}", covered))
+            if len(summaries) > 5:
+                name, below = summaries.pop(0)
+                ledger.evict([name])
+                assert len(ledger.forget([name, *below])) == 101
+    assert len(ledger._items) < 1_000
+    assert len(ledger._leaves) < 1_000, "places in the masks are used again"
+    assert ledger.spans_added == 100_000
+    assert ledger.measure().distinct_source_spans == len(window) + 500

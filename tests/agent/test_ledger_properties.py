@@ -63,16 +63,22 @@ class Histories(RuleBasedStateMachine):
         self.ledger = Ledger()
         self.model = Model()
         self.count = 0
+        self.forgotten: set[str] = set()
 
     def new(self) -> str:
         self.count += 1
         return f"i{self.count}"
 
     def some(self, data: st.DataObject, *, summaries: bool | None = None) -> str:
-        ids = [
-            node_id for node_id, node in self.model.nodes.items() if summaries is None or (node.sources is not None) is summaries
+        return data.draw(st.sampled_from(self.known(summaries)))
+
+    def known(self, summaries: bool | None = None) -> list[str]:
+        """Ids that were not forgotten."""
+        return [
+            node_id
+            for node_id, node in self.model.nodes.items()
+            if node_id not in self.forgotten and (summaries is None or (node.sources is not None) is summaries)
         ]
-        return data.draw(st.sampled_from(ids))
 
     @rule(tokens=TOKENS, salience=SALIENCE)
     def add(self, tokens: int, salience: float | None) -> None:
@@ -80,45 +86,58 @@ class Histories(RuleBasedStateMachine):
         self.ledger.add_raw(name, tokens, salience)
         self.model.nodes[name] = Node(tokens, salience)
 
-    @precondition(lambda self: any(node.sources is None for node in self.model.nodes.values()))
+    @precondition(lambda self: self.known(summaries=False))
     @rule(data=st.data(), tokens=TOKENS)
     def copy(self, data: st.DataObject, tokens: int) -> None:
         name, original = self.new(), self.some(data, summaries=False)
         self.ledger.add_raw(name, tokens, copy_of=original)
         self.model.nodes[name] = Node(tokens, None, copy_of=original)
 
-    @precondition(lambda self: any(node.sources is not None for node in self.model.nodes.values()))
+    @precondition(lambda self: self.known(summaries=True))
     @rule(data=st.data(), tokens=TOKENS)
     def wrap(self, data: st.DataObject, tokens: int) -> None:
         name, summary = self.new(), self.some(data, summaries=True)
-        self.ledger.reinject(name, summary, tokens)
+        self.ledger.add_raw(name, tokens, wraps=summary)
         self.model.nodes[name] = Node(tokens, None, sources=[summary], depth=self.model.nodes[summary].depth)
 
-    @precondition(lambda self: self.model.nodes)
+    @precondition(lambda self: self.known())
     @rule(data=st.data(), tokens=TOKENS, salience=SALIENCE)
     def summarize(self, data: st.DataObject, tokens: int, salience: float | None) -> None:
         name = self.new()
-        sources = data.draw(st.lists(st.sampled_from(list(self.model.nodes)), max_size=4))
+        sources = data.draw(st.lists(st.sampled_from(self.known()), max_size=4))
         self.ledger.summarize(name, sources, tokens, salience)
         depth = 1 + max((self.model.nodes[source].depth for source in sources), default=0)
         self.model.nodes[name] = Node(tokens, salience, sources=sources, depth=depth)
 
-    @precondition(lambda self: self.model.nodes)
+    @precondition(lambda self: self.known())
     @rule(data=st.data(), archived=st.booleans())
     def evict(self, data: st.DataObject, archived: bool) -> None:
-        ids = data.draw(st.lists(st.sampled_from(list(self.model.nodes)), min_size=1, max_size=4))
+        ids = data.draw(st.lists(st.sampled_from(self.known()), min_size=1, max_size=4))
         self.ledger.evict(ids, archived=archived)
         for node_id in ids:
             self.model.nodes[node_id].retained = False
             self.model.nodes[node_id].archived = archived
 
-    @precondition(lambda self: self.model.nodes)
+    @precondition(lambda self: self.known())
     @rule(data=st.data())
     def restore(self, data: st.DataObject) -> None:
-        ids = data.draw(st.lists(st.sampled_from(list(self.model.nodes)), min_size=1, max_size=4))
+        ids = data.draw(st.lists(st.sampled_from(self.known()), min_size=1, max_size=4))
         self.ledger.restore(ids)
         for node_id in ids:
             self.model.nodes[node_id].retained = True
+
+    @precondition(lambda self: self.known())
+    @rule(data=st.data())
+    def forget(self, data: st.DataObject) -> None:
+        """Whatever is asked for, nothing that counts goes: every measurement from here on agrees with the model, which forgets
+        nothing."""
+        ids = data.draw(st.lists(st.sampled_from(self.known()), min_size=1, max_size=8))
+        before, added = self.ledger.measure(), self.ledger.spans_added
+        gone = self.ledger.forget(ids)
+        assert set(gone) <= set(ids)
+        assert (self.ledger.measure(), self.ledger.spans_added) == (before, added)
+        assert not any(name in self.ledger for name in gone)
+        self.forgotten.update(gone)
 
     @precondition(lambda self: self.model.retained())
     @rule(data=st.data())
@@ -156,6 +175,8 @@ class Histories(RuleBasedStateMachine):
             assert abs(now.query_cosine_retained - sum(scores) / len(scores)) < 1e-9
         else:
             assert now.query_cosine_retained is None
+        for name in self.known(summaries=True):
+            assert len(self.ledger.leaves(name)) == len(self.model.below(name))
 
 
 TestHistories = Histories.TestCase

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf, isfinite
 from operator import index
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from leadline.contracts import limits
 from leadline.errors import LedgerError
 
-__all__ = ["Item", "Share", "bits", "count", "score"]
+__all__ = ["Item", "Share", "bits", "count", "mask_of", "score"]
 
 
 @dataclass(slots=True, eq=False)
@@ -20,6 +20,7 @@ class Item:
 
     ``sources``: ids that a summary was made from; ``None`` for verbatim source. ``bit``: the leaf's place in the masks;
     copies share their original's. ``mask``: the leaves below a retained summary; dropped with its text to save memory.
+    ``users``: how many summaries were made from it.
     """
 
     id: str
@@ -27,11 +28,11 @@ class Item:
     salience: float | None
     sources: tuple[str, ...] | None = None
     depth: int = 0
-    wraps: str | None = None
     bit: int = -1
     mask: int | None = None
     retained: bool = True
     archived: bool = False
+    users: int = 0
 
 
 class Share(NamedTuple):
@@ -77,7 +78,19 @@ def score(item_id: str, salience: float | None) -> float | None:
 
 def bits(mask: int) -> Iterator[int]:
     """Places of the ones in a mask, lowest first."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
+    for at, byte in enumerate(mask.to_bytes((mask.bit_length() + 7) // 8, "little")):
+        while byte:
+            low = byte & -byte
+            yield 8 * at + low.bit_length() - 1
+            byte ^= low
+
+
+def mask_of(places: Iterable[int]) -> int:
+    """A mask with ones at these places. Many at once: setting them one by one would copy the mask each time."""
+    found = bytearray()
+    for place in places:
+        at = place >> 3
+        if at >= len(found):
+            found.extend(bytes(at + 1 - len(found)))
+        found[at] |= 1 << (place & 7)
+    return int.from_bytes(found, "little")
