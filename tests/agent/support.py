@@ -16,7 +16,7 @@ from leadline.contracts.orders import Command, CommandKind, Parameters
 from leadline.contracts.times import format_ms
 from leadline.contracts.trace import NO_TRACE, TraceContext
 
-__all__ = ["START", "Clock", "Sink", "command", "create_topics", "eventually", "round_event", "session"]
+__all__ = ["START", "Clock", "Sink", "command", "compact", "create_topics", "eventually", "round_event", "session"]
 
 START = 1_790_000_000_000
 
@@ -64,6 +64,18 @@ def session(sink: Sink, clock: Clock | None = None, **options: Any) -> Session:
         **options,
     }
     return Session(sink, values.pop("session_id", "s-1"), **values)
+
+
+def compact(one: Session, leaves: int = 4) -> dict[str, int]:
+    """``leaves`` spans of 100 become a summary S1 of 50 and then S2 of 40 of it; all text but S2's is archived."""
+    archive = {f"m{n}": 100 for n in range(leaves)}
+    for name in archive:
+        one.ledger.add_raw(name, 100, 0.4)
+    one.ledger.summarize("S1", archive, 50, 0.6)
+    one.ledger.evict(archive, archived=True)
+    one.ledger.summarize("S2", ["S1"], 40, 0.8)
+    one.ledger.evict(["S1"], archived=True)
+    return archive
 
 
 def command(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Protocol, Self, Unpack
 
-from leadline.agent import guard as local
 from leadline.agent.asked import answered, asks_again, bounds, rehydrating
+from leadline.agent.boundary import Boundary
 from leadline.agent.calls import CallCounts, assessed, counted
 from leadline.agent.control import Answer, State
 from leadline.agent.facts import Fact
@@ -23,12 +22,9 @@ from leadline.agent.signals import Signals
 from leadline.contracts import limits
 from leadline.contracts.events import FactState, Policy, RoundOutcome
 from leadline.contracts.orders import Command
-from leadline.contracts.session_state import FactRecord
-from leadline.detection import facts as following
 from leadline.detection.policy import FleetPolicy
-from leadline.detection.rules.depth_pin import at_limit
 from leadline.detection.signals import span_floor
-from leadline.errors import Halted, Refused, SessionHalted
+from leadline.errors import Refused, SessionHalted
 
 __all__ = ["Listener", "Session", "wall_clock"]
 
@@ -54,6 +50,9 @@ class Session:
 
     All methods belong to the agent's own thread, but for :meth:`receive`. Commands are acted on when the agent comes by:
     :meth:`may_compact`, :meth:`poll`, :meth:`compacted` and :meth:`rehydrate` look for new ones.
+
+    At the compaction boundary the local guard only notes in :attr:`warnings` what it finds: with ``guard="raise"``, and only
+    then, a pass that crosses it raises.
 
     ``token_budget``: for raw, summary and fixed tokens together; ``max_depth``: the agent's own limit of summary depth;
     the rest is in :class:`~leadline.agent.options.Options`. Raises :class:`leadline.errors.Refused` for ids that no record can
@@ -82,9 +81,7 @@ class Session:
         self.epoch = max(0, clock() - _EPOCH_ZERO_MS) // 1_000 if epoch is None else epoch
         self.ledger = Ledger()
         self.fixed_tokens = options.get("fixed_tokens")
-        self.warnings: deque[Halted] = deque(maxlen=16)
-        """What the local guard found lately."""
-        self._stated = Policy(
+        stated = Policy(
             token_budget=token_budget,
             max_depth=max_depth,
             scorer=options.get("scorer"),
@@ -94,20 +91,17 @@ class Session:
         self._token_budget = token_budget
         self._max_depth = max_depth
         self._policy = options.get("policy") or FleetPolicy()
-        self._guard = options.get("guard", "report")
+        self._boundary = Boundary(stated, self._policy, options.get("guard", "report"))
+        self.warnings = self._boundary.warnings
+        """What the local guard found lately."""
         self._on_command = options.get("on_command")
         self._baseline = options.get("session_start_spans")
         self._facts = {fact.fact_id: fact for fact in options.get("facts", ())}
-        self._records: dict[str, FactRecord] = {}
         self._round = options.get("first_round", 1) - 1
-        self._last: Signals | None = None
-        self._pinned = 0
-        self._taken_back: tuple[Signals | None, int] | None = None
-        """What the guard compared the last round with, should that round turn out to have failed."""
         self._dropped = 0
         self._started = self._ended = False
         self._listener = listener
-        self._report = Reporter(sink, Identity(session_id, agent_id, fleet, self.epoch), self._stated, clock)
+        self._report = Reporter(sink, Identity(session_id, agent_id, fleet, self.epoch), stated, clock)
         self._inbox = Inbox(self.epoch, self._report.ack, clock)
 
     # -- life
@@ -194,30 +188,15 @@ class Session:
             # As the monitor does: nothing was measured, so nothing is compared with it.
             return signals
         cap = self.depth_cap
-        pinned = at_limit(signals.summary_depth_max, self._max_depth, cap)
         if cap is not None and signals.summary_depth_max <= cap:
             for command in self._inbox.pending("cap-depth"):
                 self.done(command)
-        previous = self._last
-        self._taken_back = (previous, self._pinned)
-        self._last, self._pinned = signals, self._pinned + 1 if pinned else 0
-        self._check(
-            lambda: local.check_inversion(
-                previous,
-                signals,
-                self._baseline or 0,
-                self._pinned,
-                policy=self._policy,
-                penalizes_depth=None if self._stated.scorer is None else self._stated.scorer.penalizes_depth,
-                eviction=self._stated.eviction,
-            )
-        )
+        self._boundary.passed(signals, self._baseline, cap)
         return signals
 
     def retract(self, trigger: str = "budget") -> None:
         """The round reported last turned out to have failed: take it back. The next one gets a new number."""
-        if self._taken_back is not None:
-            (self._last, self._pinned), self._taken_back = self._taken_back, None
+        if self._boundary.take_back():
             self._report.round(self._round, trigger, self.measure(), baseline=self._baseline or 0, outcome="failed")
 
     def checkpoint(
@@ -262,10 +241,9 @@ class Session:
             retry_of=name,
             **counted(counts, text if visible else None),
         )
-        self._records = following.follow(self._records, event).facts
         for command in obeyed:
             self.done(command)
-        self._check(lambda: local.check_recall(event, self._records, policy=self._policy))
+        self._boundary.summarized(event)
         return found
 
     # -- what the monitor wants
@@ -387,15 +365,4 @@ class Session:
     # -- inside
 
     def _announce(self, facts: Iterable[Fact]) -> None:
-        event = self._report.started(self._baseline, facts)
-        self._records = following.declare(self._records, event.facts).facts
-
-    def _check(self, check: Callable[[], None]) -> None:
-        if self._guard == "off":
-            return
-        try:
-            check()
-        except Halted as found:
-            self.warnings.append(found)
-            if self._guard == "raise":
-                raise
+        self._boundary.declared(self._report.started(self._baseline, facts))

@@ -1,0 +1,81 @@
+"""The local guard over a session's life: what each round is compared with, and what became of its facts so far."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from leadline.agent import guard
+from leadline.agent.options import GuardMode
+from leadline.agent.signals import Signals
+from leadline.contracts.events import Checkpoint, Policy, SessionStart
+from leadline.contracts.session_state import FactRecord
+from leadline.detection import facts as following
+from leadline.detection.policy import FleetPolicy
+from leadline.detection.rules.depth_pin import at_limit
+from leadline.errors import Halted
+
+__all__ = ["Boundary"]
+
+
+class Boundary:
+    """Asks :mod:`leadline.agent.guard` after each pass and each summarizer call.
+
+    ``stated``: how the agent said that it compacts. ``mode``: ``report`` only notes what is found in :attr:`warnings`; ``raise``
+    raises it too, as the one mode that stops anything at the boundary; ``off`` asks nothing.
+    """
+
+    def __init__(self, stated: Policy, policy: FleetPolicy, mode: GuardMode) -> None:
+        self.warnings: deque[Halted] = deque(maxlen=16)
+        self._stated = stated
+        self._policy = policy
+        self._mode = mode
+        self._records: dict[str, FactRecord] = {}
+        self._last: Signals | None = None
+        self._pinned = 0
+        self._taken_back: tuple[Signals | None, int] | None = None
+        """What the last round was compared with, should that round turn out to have failed."""
+
+    def declared(self, event: SessionStart) -> None:
+        """Facts came up."""
+        self._records = following.declare(self._records, event.facts).facts
+
+    def passed(self, signals: Signals, baseline: int, depth_cap: int | None) -> None:
+        """A round was measured, and was no failure. Raises :class:`leadline.errors.SalienceInversionError` in mode ``raise``."""
+        previous = self._last
+        self._taken_back = (previous, self._pinned)
+        pinned = at_limit(signals.summary_depth_max, self._stated.max_depth or 0, depth_cap)
+        self._last, self._pinned = signals, self._pinned + 1 if pinned else 0
+        self._ask(
+            lambda: guard.check_inversion(
+                previous,
+                signals,
+                baseline,
+                self._pinned,
+                policy=self._policy,
+                penalizes_depth=None if self._stated.scorer is None else self._stated.scorer.penalizes_depth,
+                eviction=self._stated.eviction,
+            )
+        )
+
+    def take_back(self) -> bool:
+        """The last round turned out to have failed: the next is compared with the one before. ``False``: there is none."""
+        if self._taken_back is None:
+            return False
+        (self._last, self._pinned), self._taken_back = self._taken_back, None
+        return True
+
+    def summarized(self, event: Checkpoint) -> None:
+        """A summarizer call was reported. Raises :class:`leadline.errors.RecallFloorViolation` in mode ``raise``."""
+        self._records = following.follow(self._records, event).facts
+        self._ask(lambda: guard.check_recall(event, self._records, policy=self._policy))
+
+    def _ask(self, check: Callable[[], None]) -> None:
+        if self._mode == "off":
+            return
+        try:
+            check()
+        except Halted as found:
+            self.warnings.append(found)
+            if self._mode == "raise":
+                raise
