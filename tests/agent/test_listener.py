@@ -8,10 +8,12 @@ import pytest
 
 from leadline.agent import CommandListener, MemoryTransport, State
 from leadline.agent.client import Client
+from leadline.agent.listener import COMMAND_TTL_MS
 from leadline.agent.transport import Received
 from leadline.contracts.codec import decode_event, encode
 from leadline.contracts.events import Ack
 from leadline.contracts.orders import Command
+from leadline.detection.policy import FleetPolicy
 from leadline.errors import Retryable
 from tests.agent.support import START, Clock, Sink, command, eventually, session
 
@@ -87,6 +89,28 @@ def test_reading_starts_a_commands_lifetime_ago(transport: MemoryTransport, list
     listener.learn("s-1", 0)
     eventually(lambda: listener.heard().routed == 1)
     assert sink.acks == [("cmd-2", "accepted")]
+
+
+def test_a_policy_with_a_long_lifetime_is_told_to_the_client(transport: MemoryTransport, clock: Clock) -> None:
+    """A halt of 20 minutes ago that is valid for an hour: read by a client that was told so, not by one that was not."""
+    clock.now -= 20 * 60_000
+    send(transport, command(1, expires_at=START + 40 * 60_000))
+    clock.now += 20 * 60_000
+    for command_ttl_ms, state in ((COMMAND_TTL_MS, State.RUNNING), (3_600_000, State.HALTED)):
+        with Client(transport, command_ttl_ms=command_ttl_ms) as client:
+            client.listener._now = clock
+            sink = Sink()
+            with session(sink, clock, listener=client.listener) as one:
+                client.listener.learn("s-1", 0)
+                if state is State.HALTED:
+                    hear(client.listener, 1)
+                else:
+                    eventually(lambda: 0 in client.listener.positions)
+                assert one.state is state
+
+
+def test_the_sdk_reads_further_back_than_the_default_policys_commands_live() -> None:
+    assert FleetPolicy().command_ttl_ms <= COMMAND_TTL_MS
 
 
 def test_each_id_acts_once_and_every_result_is_reported(

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from leadline.agent.emitter import Emitted, Emitter
-from leadline.agent.listener import CommandListener, Heard
+from leadline.agent.listener import COMMAND_TTL_MS, CommandListener, Heard
 from leadline.agent.options import Options
 from leadline.agent.session import Session
 from leadline.agent.transport import Transport
@@ -19,24 +19,34 @@ __all__ = ["Client", "connect"]
 _EXIT_SECONDS = 2.0
 
 
-def connect(bootstrap: str, *, fleet: str = "", config: Mapping[str, Any] | None = None, idempotence: bool = True) -> Client:
+def connect(
+    bootstrap: str,
+    *,
+    fleet: str = "",
+    config: Mapping[str, Any] | None = None,
+    idempotence: bool = True,
+    command_ttl_ms: int = COMMAND_TTL_MS,
+) -> Client:
     """A client for the Kafka cluster at ``bootstrap`` (``host:port``, several separated by commas).
 
     Returns at once, whether the cluster is there or not. ``config``: further librdkafka settings (TLS, SASL). Make one per
-    process; ``fleet`` is the sessions' default.
+    process; ``fleet`` is the sessions' default. ``command_ttl_ms``: how far back commands are read when a session begins; to be
+    raised where the monitor's policy has a longer ``command_ttl_ms`` than these ten minutes.
     """
     # Here, so that only those who talk to Kafka load its client.
     from leadline.agent.kafka import KafkaTransport
 
-    return Client(KafkaTransport(bootstrap, config, idempotence=idempotence), fleet=fleet)
+    return Client(KafkaTransport(bootstrap, config, idempotence=idempotence), fleet=fleet, command_ttl_ms=command_ttl_ms)
 
 
 class Client:
     """Owns the emitter and the listener. Thread safe. As a context manager it closes itself; at the interpreter's exit it
     sends what is left for at most 2 seconds."""
 
-    def __init__(self, transport: Transport, *, fleet: str = "", max_queued: int = 10_000) -> None:
-        self.listener = CommandListener(transport)
+    def __init__(
+        self, transport: Transport, *, fleet: str = "", max_queued: int = 10_000, command_ttl_ms: int = COMMAND_TTL_MS
+    ) -> None:
+        self.listener = CommandListener(transport, lifetime_ms=command_ttl_ms)
         self.emitter = Emitter(transport, max_queued=max_queued, on_delivered=self.listener.learn)
         self._fleet = fleet
         atexit.register(_close_at_exit, weakref.ref(self))

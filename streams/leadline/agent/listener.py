@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from leadline.agent.transport import Consumer, Received, Transport
 from leadline.contracts.codec import decode_command
@@ -21,10 +21,12 @@ from leadline.contracts.orders import Command
 from leadline.contracts.topics import COMMANDS
 from leadline.errors import Malformed
 
-__all__ = ["CommandListener", "Heard", "Recipient"]
+__all__ = ["COMMAND_TTL_MS", "CommandListener", "Heard", "Recipient"]
 
 _log = logging.getLogger("leadline.agent")
 
+COMMAND_TTL_MS: Final = 600_000
+"""Ten times the default policy's ``command_ttl_ms``."""
 _POLL_SECONDS = 0.2
 _RETRY_SECONDS = 1.0
 
@@ -61,7 +63,7 @@ class CommandListener:
     ``lifetime_ms``: how far back it reads when it first hears of a partition; no less than the monitor's command TTL.
     """
 
-    def __init__(self, transport: Transport, *, now: Callable[[], int] | None = None, lifetime_ms: int = 600_000) -> None:
+    def __init__(self, transport: Transport, *, now: Callable[[], int] | None = None, lifetime_ms: int = COMMAND_TTL_MS) -> None:
         self._transport = transport
         self._now = now or (lambda: time.time_ns() // 1_000_000)
         self._lifetime_ms = lifetime_ms
