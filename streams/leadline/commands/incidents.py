@@ -270,19 +270,24 @@ class _Settlement:
     def _escalate(self, incident: Incident, signal: Signal) -> None:
         if incident.rule == UNHEEDED:
             return  # Stopping the agent was the last resort; the violation stays open for people.
-        child, record = issue.unheeded(self.state, incident, _WHY.get(signal, signal.value), self.now, self.sent_at, self.policy)
-        if not incident.releasing and self._stopping(child.subject):
+        failed = incident.command
+        assert failed is not None
+        finding = issue.unheeded(self.state, incident, failed, _WHY.get(signal, signal.value), self.policy)
+        if not incident.releasing and self._stopping(finding.subject):
             return
+        child = issue.opened(self.state, finding, f"{incident.incident_id}/{failed.kind}", self.policy, self.now, incident.cause)
+        # It belongs to the trace of what went unheeded, not to that of the event that happened to show it.
+        child = replace(child, traceparent=incident.traceparent, tracestate=incident.tracestate)
         watched = self.policy.mode(UNHEEDED) != "off"
         if watched and not incident.release_unheeded:
-            self.outputs.append(record)
+            self.outputs.append(issue.violation(self.state, child, finding, self.sent_at))
         if incident.releasing:
             # The agent may still be halted: it is told again as soon as it is heard of.
             self._put(replace(incident, release_unheeded=True))
         if incident.releasing or not watched:
             return
         if child.mode == "enforce":
-            child = self._command(child, "stop-agent", 1, Parameters(), record.message)
+            child = self._command(child, "stop-agent", 1, Parameters(), finding.message)
         self._put(child)
 
     def _stopping(self, subject: str) -> bool:

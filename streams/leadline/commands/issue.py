@@ -11,6 +11,7 @@ from leadline.contracts.times import format_ms
 from leadline.detection.observe import Finding
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rules import UNHEEDED
+from leadline.detection.rules.base import Decision, Exit
 
 __all__ = ["command", "opened", "subject_of", "unheeded", "violation"]
 
@@ -121,48 +122,21 @@ def subject_of(incident: Incident) -> str:
     return f"{incident.rule}/{incident.subject}" if incident.subject else incident.rule
 
 
-def unheeded(
-    state: SessionState, parent: Incident, why: str, now: int, sent_at: int, policy: FleetPolicy
-) -> tuple[Incident, Violation]:
+def unheeded(state: SessionState, parent: Incident, failed: CommandState, why: str, policy: FleetPolicy) -> Finding:
     """A command of ``parent`` had no acknowledgement, or no effect, after its attempts."""
-    failed = parent.command
-    assert failed is not None
     subject = subject_of(parent)
-    incident = Incident(
-        incident_id=ids.incident_id(
-            state.session_id, state.agent_id, state.epoch, UNHEEDED, subject, f"{parent.incident_id}/{failed.kind}"
-        ),
-        rule=UNHEEDED,
-        subject=subject,
-        mode=policy.mode(UNHEEDED),
-        opened_at=now,
-        opened_round=state.last_round or 0,
-        opening=state.window[-1] if state.window else None,
-        cause=parent.cause,
-        traceparent=parent.traceparent,
-        tracestate=parent.tracestate,
-    )
-    commands_stop = failed.kind != "resume" and incident.mode in ("enforce", "shadow")
-    record = Violation(
-        violation_id=ids.violation_id(incident.incident_id),
-        incident_id=incident.incident_id,
-        rule=UNHEEDED,
-        reason=why,
+    return Finding(
+        UNHEEDED,
+        subject,
+        Decision(True, why),
+        Exit.STANDING,
+        improved=False,
         severity="critical",
-        mode=incident.mode,
-        session_id=state.session_id,
-        agent_id=state.agent_id,
-        fleet=state.fleet,
-        epoch=state.epoch,
-        detected_at=format_ms(sent_at),
+        # An agent that only its release did not reach is sound: people are told, it is not stopped.
+        action="none" if failed.kind == "resume" else "stop-agent",
         message=f"{failed.kind} for {subject} was not heeded ({why}) after {failed.attempt} of {policy.attempts} attempts",
-        action="stop-agent" if commands_stop else "none",
-        round=state.last_round,
-        now=state.window[-1].measured() if state.window else None,
         threshold={"attempts": policy.attempts},
         evidence={"command_id": failed.command_id, "kind": failed.kind},
-        caused_by=parent.cause,
-        traceparent=parent.traceparent,
-        tracestate=parent.tracestate,
+        round=state.last_round,
+        now=state.window[-1].measured() if state.window else None,
     )
-    return incident, record

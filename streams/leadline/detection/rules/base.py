@@ -15,7 +15,16 @@ from leadline.contracts.orders import Action, CommandKind, Parameters, Severity
 from leadline.contracts.session_state import FactRecord, Incident, Measurement
 from leadline.detection.policy import FleetPolicy
 
-__all__ = ["CheckpointRule", "CheckpointView", "Decision", "Evidence", "Exit", "PresenceView", "RoundRule", "RoundView", "Rule"]
+__all__ = [
+    "CheckpointView",
+    "Decision",
+    "Evidence",
+    "Exit",
+    "PresenceView",
+    "RoundView",
+    "Rule",
+    "always",
+]
 
 V = TypeVar("V")
 
@@ -96,6 +105,27 @@ class PresenceView(NamedTuple):
     contradiction: str = ""
 
 
+def _never(view: object, opening: Measurement | None) -> bool:
+    return False
+
+
+def _nothing(view: object) -> Evidence:
+    return {}
+
+
+def _no_parameters(view: object) -> Parameters:
+    return Parameters()
+
+
+def _no_facts(view: object) -> tuple[str, ...]:
+    return ()
+
+
+def always(action: Action) -> Callable[[object], Action]:
+    """An action that does not depend on what was seen."""
+    return lambda view: action
+
+
 class Rule(NamedTuple, Generic[V]):
     """A rule and its words. Every callable is pure and takes the view that made the decision."""
 
@@ -104,17 +134,13 @@ class Rule(NamedTuple, Generic[V]):
     action: Callable[[V], Action]
     judge: Callable[[V], Decision]
     exit: Callable[[V, Decision], Exit]
-    improved: Callable[[V, Measurement | None], bool]
-    """Whether this view is better than the measurement at which the incident opened: the command is working."""
     message: Callable[[V], str]
     threshold: Callable[[V], dict[str, float]]
-    evidence: Callable[[V], Evidence]
-    parameters: Callable[[V], Parameters]
-    facts: Callable[[V], tuple[str, ...]] = lambda view: ()
+    evidence: Callable[[V], Evidence] = _nothing
+    parameters: Callable[[V], Parameters] = _no_parameters
+    improved: Callable[[V, Measurement | None], bool] = _never
+    """Whether this view is better than the measurement at which the incident opened: the command is working."""
+    facts: Callable[[V], tuple[str, ...]] = _no_facts
     """The facts that it is about, by id."""
     on_repeat: CommandKind | None = None
     """What is commanded instead when the rule fires again although its command was obeyed; none: the same once more."""
-
-
-RoundRule = Rule[RoundView]
-CheckpointRule = Rule[CheckpointView]

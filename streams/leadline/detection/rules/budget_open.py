@@ -6,10 +6,9 @@ no source span unseen. What the call says of its own success is not looked at.
 
 from __future__ import annotations
 
-from leadline.contracts.orders import Action, Parameters
-from leadline.contracts.session_state import Measurement
+from leadline.contracts.orders import Parameters
 from leadline.detection.calls import stands_for
-from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, Rule
+from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, Rule, always
 
 __all__ = ["RULE"]
 
@@ -51,10 +50,6 @@ def leave(view: CheckpointView, decision: Decision) -> Exit:
     return Exit.OVER if decision is CLOSED and stands_for(view) else Exit.STANDING
 
 
-def improved(view: CheckpointView, opening: Measurement | None) -> bool:
-    return False
-
-
 def message(view: CheckpointView) -> str:
     level = view.checkpoint.level
     parts = []
@@ -94,17 +89,12 @@ def parameters(view: CheckpointView) -> Parameters:
     )
 
 
-def action(view: CheckpointView) -> Action:
-    return "retry-level"
-
-
 RULE: Rule[CheckpointView] = Rule(
     name="budget-open",
     severity="critical",
-    action=action,
+    action=always("retry-level"),
     judge=judge,
     exit=leave,
-    improved=improved,
     message=message,
     threshold=threshold,
     evidence=evidence,

@@ -6,10 +6,8 @@ Boundary"). While an inversion is open, a pause in the fall of spans is part of 
 
 from __future__ import annotations
 
-from leadline.contracts.orders import Action, Parameters
-from leadline.contracts.session_state import Measurement
 from leadline.detection import signals
-from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule
+from leadline.detection.rules.base import Decision, Exit, RoundView, Rule, always
 
 __all__ = ["RULE"]
 
@@ -41,10 +39,6 @@ def leave(view: RoundView, decision: Decision) -> Exit:
     return Exit.OVER if over else Exit.STANDING
 
 
-def improved(view: RoundView, opening: Measurement | None) -> bool:
-    return False
-
-
 def message(view: RoundView) -> str:
     return (
         f"drift: raw ratio {view.now.raw_ratio or 0.0:.2f} is below {view.policy.raw_ratio_floor:.2f} with source spans stable "
@@ -56,27 +50,12 @@ def threshold(view: RoundView) -> dict[str, float]:
     return {"raw_ratio_floor": view.policy.raw_ratio_floor, "raw_ratio_exit": view.policy.raw_ratio_exit}
 
 
-def evidence(view: RoundView) -> Evidence:
-    return {}
-
-
-def parameters(view: RoundView) -> Parameters:
-    return Parameters()
-
-
-def action(view: RoundView) -> Action:
-    return "none"
-
-
 RULE: Rule[RoundView] = Rule(
     name="drift",
     severity="info",
-    action=action,
+    action=always("none"),
     judge=judge,
     exit=leave,
-    improved=improved,
     message=message,
     threshold=threshold,
-    evidence=evidence,
-    parameters=parameters,
 )

@@ -8,10 +8,8 @@ the raw ratio reaches the inversion floor and until the spans reach theirs, each
 
 from __future__ import annotations
 
-from leadline.contracts.orders import Action, Parameters
-from leadline.contracts.session_state import Measurement
 from leadline.detection import signals
-from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule
+from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, always
 from leadline.detection.trend import MIN_ROUNDS, Forecast, Trend, ends, forecast, trend
 
 __all__ = ["RULE", "ratio_trend", "spans_trend"]
@@ -67,10 +65,6 @@ def leave(view: RoundView, decision: Decision) -> Exit:
     return Exit.GOOD if decision in (MOSTLY_RAW, STEADY, SPANS_STEADY, FAR) else Exit.STANDING
 
 
-def improved(view: RoundView, opening: Measurement | None) -> bool:
-    return False
-
-
 def _forecasts(view: RoundView, ratios: Trend, spans: Trend) -> tuple[Forecast | None, Forecast | None]:
     """Until the raw ratio reaches its floor, and until the spans do."""
     floor = signals.span_floor(view.baseline_spans, view.policy)
@@ -124,23 +118,13 @@ def evidence(view: RoundView) -> Evidence:
     return found
 
 
-def parameters(view: RoundView) -> Parameters:
-    return Parameters()
-
-
-def action(view: RoundView) -> Action:
-    return "none"
-
-
 RULE: Rule[RoundView] = Rule(
     name="erosion",
     severity="warning",
-    action=action,
+    action=always("none"),
     judge=judge,
     exit=leave,
-    improved=improved,
     message=message,
     threshold=threshold,
     evidence=evidence,
-    parameters=parameters,
 )

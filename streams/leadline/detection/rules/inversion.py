@@ -7,10 +7,10 @@ while mean salience rose against the previous round; only where the scorer does 
 
 from __future__ import annotations
 
-from leadline.contracts.orders import Action, Parameters
+from leadline.contracts.orders import Parameters
 from leadline.contracts.session_state import Measurement
 from leadline.detection import signals
-from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule
+from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, always
 
 __all__ = ["RULE"]
 
@@ -95,14 +95,10 @@ def parameters(view: RoundView) -> Parameters:
     return signals.rehydration(view, target_raw_ratio=view.policy.raw_ratio_exit, target_spans=floor)
 
 
-def action(view: RoundView) -> Action:
-    return "halt"
-
-
 RULE: Rule[RoundView] = Rule(
     name="inversion",
     severity="critical",
-    action=action,
+    action=always("halt"),
     judge=judge,
     exit=leave,
     improved=improved,

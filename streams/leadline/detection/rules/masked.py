@@ -7,9 +7,7 @@ all that tells that the score and the ground under it part ways.
 
 from __future__ import annotations
 
-from leadline.contracts.orders import Action, Parameters
-from leadline.contracts.session_state import Measurement
-from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule
+from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, always
 from leadline.detection.rules.erosion import spans_trend
 from leadline.detection.trend import MIN_ROUNDS, ends, trend
 
@@ -49,10 +47,6 @@ def leave(view: RoundView, decision: Decision) -> Exit:
     return Exit.GOOD if decision in (NOT_RISING, NOT_FALLING, SLIGHT) else Exit.STANDING
 
 
-def improved(view: RoundView, opening: Measurement | None) -> bool:
-    return False
-
-
 def message(view: RoundView) -> str:
     first, now = view.window[0], view.now
     was = "?" if first.query_cosine_retained is None else f"{first.query_cosine_retained:.2f}"
@@ -73,23 +67,13 @@ def evidence(view: RoundView) -> Evidence:
     }
 
 
-def parameters(view: RoundView) -> Parameters:
-    return Parameters()
-
-
-def action(view: RoundView) -> Action:
-    return "none"
-
-
 RULE: Rule[RoundView] = Rule(
     name="masked",
     severity="warning",
-    action=action,
+    action=always("none"),
     judge=judge,
     exit=leave,
-    improved=improved,
     message=message,
     threshold=threshold,
     evidence=evidence,
-    parameters=parameters,
 )

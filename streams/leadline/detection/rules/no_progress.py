@@ -8,7 +8,7 @@ just what came in, and a pass within its budget had nothing more to free.
 from __future__ import annotations
 
 from leadline.contracts.events import Round
-from leadline.contracts.orders import Action, Parameters
+from leadline.contracts.orders import Action
 from leadline.contracts.session_state import Measurement
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule
@@ -150,10 +150,6 @@ def evidence(view: RoundView) -> Evidence:
     return found
 
 
-def parameters(view: RoundView) -> Parameters:
-    return Parameters()
-
-
 def action(view: RoundView) -> Action:
     """A halt only past a count, and only where stopping helps: the first few are told, a failure has other causes."""
     event, found = view.event, judge(view)
@@ -174,5 +170,4 @@ RULE: Rule[RoundView] = Rule(
     message=message,
     threshold=threshold,
     evidence=evidence,
-    parameters=parameters,
 )

@@ -6,10 +6,10 @@ Fires at depth >= 2 when spans are below ``max(1, int(0.20 * session_start_spans
 
 from __future__ import annotations
 
-from leadline.contracts.orders import Action, Parameters
+from leadline.contracts.orders import Parameters
 from leadline.contracts.session_state import Measurement
 from leadline.detection import signals
-from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule
+from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, always
 
 __all__ = ["RULE"]
 
@@ -66,14 +66,10 @@ def parameters(view: RoundView) -> Parameters:
     return signals.rehydration(view, target_raw_ratio=None, target_spans=signals.span_exit(view.baseline_spans, view.policy))
 
 
-def action(view: RoundView) -> Action:
-    return "halt"
-
-
 RULE: Rule[RoundView] = Rule(
     name="provenance-floor",
     severity="critical",
-    action=action,
+    action=always("halt"),
     judge=judge,
     exit=leave,
     improved=improved,

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from leadline.contracts.orders import Action, Parameters
-from leadline.contracts.session_state import Measurement
+from leadline.contracts.orders import Parameters
 from leadline.detection.facts import lost_at, room_left, selected
-from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, Rule
+from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, Rule, always
 
 __all__ = ["RULE"]
 
@@ -81,10 +80,6 @@ def leave(view: CheckpointView, decision: Decision) -> Exit:
     return Exit.OVER if lost <= kept | excused else Exit.STANDING
 
 
-def improved(view: CheckpointView, opening: Measurement | None) -> bool:
-    return False
-
-
 def facts(view: CheckpointView) -> tuple[str, ...]:
     return tuple(fact for item in _shortfalls(view) for fact in item.lost_here)
 
@@ -120,17 +115,12 @@ def parameters(view: CheckpointView) -> Parameters:
     )
 
 
-def action(view: CheckpointView) -> Action:
-    return "retry-level"
-
-
 RULE: Rule[CheckpointView] = Rule(
     name="recall-floor",
     severity="critical",
-    action=action,
+    action=always("retry-level"),
     judge=judge,
     exit=leave,
-    improved=improved,
     message=message,
     threshold=threshold,
     evidence=evidence,

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from leadline.contracts.orders import Action, Parameters
-from leadline.contracts.session_state import Measurement
+from leadline.contracts.orders import Parameters
 from leadline.detection.calls import stands_for
 from leadline.detection.facts import lost_at, room_left, selected
 from leadline.detection.rules import recall_floor
-from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, Rule
+from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, Rule, always
 
 __all__ = ["RULE"]
 
@@ -81,10 +80,6 @@ def leave(view: CheckpointView, decision: Decision) -> Exit:
     return Exit.OVER if decision is CLEAN and stands_for(view) else Exit.STANDING
 
 
-def improved(view: CheckpointView, opening: Measurement | None) -> bool:
-    return False
-
-
 def message(view: CheckpointView) -> str:
     checkpoint = view.checkpoint
     level, tokens, names = checkpoint.level, checkpoint.output_tokens, ", ".join(_facts(view)[:8])
@@ -135,17 +130,12 @@ def parameters(view: CheckpointView) -> Parameters:
     )
 
 
-def action(view: CheckpointView) -> Action:
-    return "retry-level"
-
-
 RULE: Rule[CheckpointView] = Rule(
     name="silent-drop",
     severity="critical",
-    action=action,
+    action=always("retry-level"),
     judge=judge,
     exit=leave,
-    improved=improved,
     message=message,
     threshold=threshold,
     evidence=evidence,

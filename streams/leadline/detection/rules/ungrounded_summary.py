@@ -7,9 +7,8 @@ reachable leaf span. Such a summary can be neither checked nor repaired from ins
 from __future__ import annotations
 
 from leadline.contracts.events import Summary
-from leadline.contracts.orders import Action, Parameters, Target
-from leadline.contracts.session_state import Measurement
-from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule
+from leadline.contracts.orders import Parameters, Target
+from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, always
 from leadline.detection.signals import MAX_TARGETS
 
 __all__ = ["RULE"]
@@ -47,11 +46,6 @@ def leave(view: RoundView, decision: Decision) -> Exit:
     return Exit.OVER if decision is GROUNDED else Exit.STANDING
 
 
-def improved(view: RoundView, opening: Measurement | None) -> bool:
-    """Any ungrounded summary left is one too many: only its end is an effect."""
-    return False
-
-
 def message(view: RoundView) -> str:
     count = _count(view) or 0
     noun, verb = ("summary", "has") if count == 1 else ("summaries", "have")
@@ -75,17 +69,12 @@ def parameters(view: RoundView) -> Parameters:
     return Parameters(plan=plan or None, drop_ungrounded=True)
 
 
-def action(view: RoundView) -> Action:
-    return "halt"
-
-
 RULE: Rule[RoundView] = Rule(
     name="ungrounded-summary",
     severity="critical",
-    action=action,
+    action=always("halt"),
     judge=judge,
     exit=leave,
-    improved=improved,
     message=message,
     threshold=threshold,
     evidence=evidence,

@@ -6,9 +6,7 @@ Rounds are missing, the session has been silent past its deadline without an end
 from __future__ import annotations
 
 from leadline.contracts.events import Round
-from leadline.contracts.orders import Action, Parameters
-from leadline.contracts.session_state import Measurement
-from leadline.detection.rules.base import Decision, Evidence, Exit, PresenceView, Rule
+from leadline.detection.rules.base import Decision, Evidence, Exit, PresenceView, Rule, always
 
 __all__ = ["RULE", "contradiction"]
 
@@ -47,10 +45,6 @@ def leave(view: PresenceView, decision: Decision) -> Exit:
     return Exit.OVER if view.aspect == "silence" else Exit.GOOD
 
 
-def improved(view: PresenceView, opening: Measurement | None) -> bool:
-    return False
-
-
 def message(view: PresenceView) -> str:
     if view.silent_ms is not None:
         return f"unobserved: silent for {view.silent_ms / 1000:.0f} s without an end; its state is not known, and not healthy"
@@ -72,23 +66,13 @@ def evidence(view: PresenceView) -> Evidence:
     return found
 
 
-def parameters(view: PresenceView) -> Parameters:
-    return Parameters()
-
-
-def action(view: PresenceView) -> Action:
-    return "none"
-
-
 RULE: Rule[PresenceView] = Rule(
     name="unobserved",
     severity="warning",
-    action=action,
+    action=always("none"),
     judge=judge,
     exit=leave,
-    improved=improved,
     message=message,
     threshold=threshold,
     evidence=evidence,
-    parameters=parameters,
 )
