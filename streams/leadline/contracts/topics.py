@@ -86,7 +86,7 @@ SESSIONS: Final = Topic(
     "session id and agent id",
     ("leadline.session/1",),
     ("monitor",),
-    ("monitor", "dashboard", "leadline sessions"),
+    ("monitor",),
     True,
     {"cleanup.policy": "compact"},
 )
