@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from leadline.contracts.topics import DEAD_LETTER_BYTES, DEFAULT_PARTITIONS
-from leadline.errors import SettingsError
+from leadline.errors import BrokerError, SettingsError
 
-__all__ = ["ClientConfigs", "Settings", "client_configs", "describe_settings", "load_settings"]
+__all__ = [
+    "BOOTSTRAP",
+    "ClientConfigs",
+    "Settings",
+    "client_configs",
+    "describe_settings",
+    "load_settings",
+    "no_broker",
+    "unknown_variables",
+]
+
+BOOTSTRAP: Final = "--bootstrap or LEADLINE_BOOTSTRAP"
+"""Where the address of the brokers comes from, as every message says it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +94,8 @@ def client_configs(settings: Settings) -> ClientConfigs:
 def load_settings(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
     """Settings from ``environ`` (the process environment unless given); ``overrides`` that are not ``None`` win.
 
-    Raises :class:`SettingsError` with a sentence that names the variable, what is wrong with it and what to do.
+    Raises :class:`SettingsError` with a sentence that names the variable (an override: the option of that name), what is wrong
+    with it and what to do.
     """
     source = os.environ if environ is None else environ
     known = {f"LEADLINE_{field.name.upper()}": field.name for field in fields(Settings)}
@@ -92,7 +106,7 @@ def load_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
             values[name] = _READERS[name](variable, text.strip())
     for name, value in overrides.items():
         if value is not None:
-            values[name] = _READERS[name](f"LEADLINE_{name.upper()}", str(value))
+            values[name] = _READERS[name](f"--{name.replace('_', '-')}", str(value))
     return replace(Settings(), **values)
 
 
@@ -102,7 +116,28 @@ def describe_settings() -> list[tuple[str, str]]:
     return [(f"LEADLINE_{field.name.upper()}", str(getattr(default, field.name))) for field in fields(Settings)]
 
 
+def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
+    """A sentence for each ``LEADLINE_*`` variable that is no setting: a typing error, most likely."""
+    source = os.environ if environ is None else environ
+    known = [variable for variable, _ in describe_settings()]
+    found = []
+    for variable in sorted(source):
+        if variable.startswith("LEADLINE_") and variable not in known and not variable.startswith(_OF_THE_TESTS):
+            near = difflib.get_close_matches(variable, known, 1, 0.85)
+            found.append(f"{variable} is no setting and does nothing" + (f"; {near[0]} is" if near else ""))
+    return found
+
+
+def no_broker(settings: Settings, timeout_s: float, why: str) -> BrokerError:
+    """What to raise where no broker answered."""
+    return BrokerError(
+        f"no broker answered at {settings.bootstrap} within {timeout_s:g} s ({why}): check {BOOTSTRAP}, and that the broker runs"
+    )
+
+
 Reader = Callable[[str, str], Any]
+
+_OF_THE_TESTS: Final = "LEADLINE_TEST_"
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})", re.ASCII)
@@ -164,7 +199,7 @@ def _servers(variable: str, text: str) -> str:
             raise _wrong(
                 variable,
                 text,
-                f"{server[:80]!r} is no host:port" if server else "one of the servers is empty",
+                f"{server[:80]!r} is no host:port" if server else "one of the servers is empty" if text else "no server is named",
                 "Give host:port, several separated by commas, such as kafka-1:9092,kafka-2:9092.",
             )
     return ",".join(servers)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from leadline.errors import SettingsError
-from leadline.settings import Settings, client_configs, describe_settings, load_settings
+from leadline.settings import Settings, client_configs, describe_settings, load_settings, unknown_variables
 
 
 def test_defaults_need_no_environment() -> None:
@@ -57,6 +57,20 @@ def test_a_wrong_value_is_named_with_what_to_do(variable: str, text: str, says: 
     assert sentence.startswith(variable)
     assert says in sentence
     assert sentence.endswith(".")
+
+
+def test_a_wrong_option_is_named_as_the_option() -> None:
+    with pytest.raises(SettingsError, match=r"^--bootstrap is '': no server is named\. Give host:port"):
+        load_settings({"LEADLINE_BOOTSTRAP": "kafka:9092"}, bootstrap="")
+
+
+def test_variables_that_are_no_settings_are_told() -> None:
+    """With the one that was meant, where it is near; what belongs to others is left alone."""
+    environ = {"LEADLINE_BOOTSTAP": "kafka:9092", "LEADLINE_FOO": "1", "LEADLINE_DRAIN_S": "5", "PATH": "/bin"}
+    assert unknown_variables(environ) == [
+        "LEADLINE_BOOTSTAP is no setting and does nothing; LEADLINE_BOOTSTRAP is",
+        "LEADLINE_FOO is no setting and does nothing",
+    ]
 
 
 def test_every_setting_is_described() -> None:

@@ -25,12 +25,32 @@ def test_missing_topics_are_found_created_and_then_fine() -> None:
         findings = topics.check(settings)
         assert [finding.topic for finding in findings] == [topic.name for topic in TOPICS]
         assert all(finding.partitions is None and "does not exist" in finding.problem for finding in findings)
-        with pytest.raises(TopicMismatch, match=r"leadline\.events does not exist.*leadline topics create"):
+        with pytest.raises(TopicMismatch) as caught:
             topics.require(findings)
+        names = ", ".join(topic.name for topic in TOPICS[:-1])
+        assert str(caught.value).startswith(f"topics {names} and {TOPICS[-1].name} do not exist. Create them: run ")
+        assert str(caught.value).count("leadline topics create") == 1
         assert topics.create(settings) == [topic.name for topic in TOPICS]
         assert topics.create(settings) == []
         assert topics.require(topics.check(settings)) == 3
         assert topics.ensure(Settings(bootstrap=broker.address)) == 3
+
+
+def test_more_replicas_than_brokers_are_refused_with_what_to_do() -> None:
+    """It would not succeed later either."""
+    with EmbeddedBroker() as broker:
+        ran = leadline("topics", "create", "--bootstrap", broker.address, "--replication", "3")
+        assert ran.code == 2
+        assert "--replication 1" in ran.err
+        assert ".." not in ran.err
+
+
+def test_another_count_than_was_asked_for_is_told() -> None:
+    with EmbeddedBroker() as broker:
+        topics.create(Settings(bootstrap=broker.address, partitions=3))
+        ran = leadline("topics", "create", "--bootstrap", broker.address, "--partitions", "2")
+        assert ran.code == 0
+        assert ran.out.count("asked for 2, has 3") == len(TOPICS)
 
 
 def test_unequal_counts_are_refused_with_both_numbers() -> None:
@@ -101,5 +121,5 @@ def test_states_that_have_seen_what_is_not_there_are_refused() -> None:
 
 def test_no_broker_is_said_plainly() -> None:
     settings = Settings(bootstrap="127.0.0.1:1", broker_away_s=1.0)
-    with pytest.raises(BrokerError, match=r"no broker answered at 127\.0\.0\.1:1.*LEADLINE_BOOTSTRAP"):
+    with pytest.raises(BrokerError, match=r"no broker answered at 127\.0\.0\.1:1.*--bootstrap or LEADLINE_BOOTSTRAP"):
         topics.check(settings, timeout_s=1.0)

@@ -9,8 +9,8 @@ import click
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaException, Producer
 
-from leadline.errors import BrokerError, Refused
-from leadline.settings import Settings, client_configs, load_settings
+from leadline.errors import Refused
+from leadline.settings import Settings, client_configs, load_settings, no_broker
 
 __all__ = ["Producer", "bootstrap_option", "consumer", "partitions_of", "producer", "settings_for"]
 
@@ -43,15 +43,12 @@ def consumer(settings: Settings) -> KafkaConsumer:
 
 
 def partitions_of(client: Any, topic: str, settings: Settings, timeout_s: float = 10.0) -> list[int]:
-    """The topic's partitions. Raises :class:`BrokerError` when no broker answers, :class:`Refused` without such a topic."""
+    """The topic's partitions. Raises ``BrokerError`` when no broker answers, :class:`Refused` without such a topic."""
     try:
         # All topics: asking for one by name may create it.
         listed = client.list_topics(timeout=timeout_s).topics
     except KafkaException as error:
-        raise BrokerError(
-            f"no broker answered at {settings.bootstrap} within {timeout_s:g} s ({error.args[0].str()}); "
-            "check --bootstrap and that the broker runs"
-        ) from None
+        raise no_broker(settings, timeout_s, error.args[0].str()) from None
     if topic not in listed or not listed[topic].partitions:
         raise Refused(f"topic {topic} does not exist at {settings.bootstrap}; run `leadline topics create` first")
     return sorted(listed[topic].partitions)

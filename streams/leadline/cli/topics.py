@@ -30,7 +30,7 @@ def create(bootstrap: str | None, partitions: int | None, replication: int | Non
 
     settings = settings_for(bootstrap, partitions=partitions, replication=replication)
     created = cluster.create(settings)
-    return _tell(bootstrap, created, as_json)
+    return _tell(bootstrap, created, as_json, partitions)
 
 
 @topics.command("check", epilog=exits.EPILOG)
@@ -44,7 +44,7 @@ def check(bootstrap: str | None, as_json: bool) -> int:
     return _tell(bootstrap, [], as_json)
 
 
-def _tell(bootstrap: str | None, created: list[str], as_json: bool) -> int:
+def _tell(bootstrap: str | None, created: list[str], as_json: bool, asked: int | None = None) -> int:
     from leadline.processors import topics as cluster
 
     findings = cluster.check(settings_for(bootstrap))
@@ -60,6 +60,10 @@ def _tell(bootstrap: str | None, created: list[str], as_json: bool) -> int:
         )
         style = "red" if finding.problem else "yellow" if finding.warning else "green"
         out.print(f"{state:<8} {finding.topic:<24} {count}", style=style)
-        if finding.remedy:
-            out.print(f"         {finding.problem or finding.warning}. {finding.remedy}")
+        if asked is not None and finding.partitions not in (None, asked) and finding.topic not in created:
+            out.print(f"         asked for {asked}, has {finding.partitions}: what exists is left as it is")
+        if finding.warning:
+            out.print(f"         {finding.warning}. {finding.remedy}")
+    for told in cluster.problems(findings):
+        out.print(told)
     return exits.OK if good else exits.FAILED

@@ -9,18 +9,28 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from leadline.contracts.topics import DEAD_LETTERS, EVENTS, SESSIONS, TOPICS, Topic
 from leadline.errors import BrokerError, TopicMismatch
-from leadline.settings import Settings, client_configs
+from leadline.settings import BOOTSTRAP, Settings, client_configs, no_broker
 
-__all__ = ["Finding", "check", "create", "ensure", "require", "require_seen"]
+__all__ = ["Finding", "check", "create", "ensure", "problems", "require", "require_seen"]
 
 log = logging.getLogger(__name__)
+
+_REFUSALS: Final = (
+    KafkaError.INVALID_REPLICATION_FACTOR,
+    KafkaError.INVALID_PARTITIONS,
+    KafkaError.INVALID_CONFIG,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+)
+"""Answers to the creation of a topic that stay the same until somebody changes something."""
 
 
 class Finding(NamedTuple):
@@ -52,14 +62,7 @@ def check(settings: Settings, timeout_s: float = 10.0) -> list[Finding]:
 def _finding(topic: Topic, count: int | None, events: int | None, config: Mapping[str, str]) -> Finding:
     expected = events if topic.partitioned_as_events else None
     if count is None:
-        wanted = f" with {events} partitions, as {EVENTS.name} has" if expected is not None and events is not None else ""
-        return Finding(
-            topic.name,
-            None,
-            expected,
-            f"topic {topic.name} does not exist",
-            f"Create it{wanted}: run `leadline topics create`, or start the monitor with LEADLINE_CREATE_TOPICS=true.",
-        )
+        return Finding(topic.name, None, expected, f"topic {topic.name} does not exist", _creation("it", expected))
     if expected is not None and count != expected:
         return Finding(
             topic.name,
@@ -94,12 +97,29 @@ def _configured(topic: Topic, config: Mapping[str, str], finding: Finding) -> Fi
     return finding
 
 
+def _creation(what: str, count: int | None) -> str:
+    wanted = "" if count is None else f" with {count} partitions, as {EVENTS.name} has"
+    return f"Create {what}{wanted}: run `leadline topics create`, or start the monitor with LEADLINE_CREATE_TOPICS=true."
+
+
+def problems(findings: Iterable[Finding]) -> list[str]:
+    """What is wrong and what to do about it, by topic; one sentence for all topics that are missing."""
+    wrong = [finding for finding in findings if finding.problem]
+    missing = [finding for finding in wrong if finding.partitions is None]
+    told = [f"{finding.problem}. {finding.remedy}" for finding in wrong if finding.partitions is not None or len(missing) == 1]
+    if len(missing) > 1:
+        *others, last = (finding.topic for finding in missing)
+        count = next((finding.expected for finding in missing if finding.expected is not None), None)
+        told.insert(0, f"topics {', '.join(others)} and {last} do not exist. {_creation('them', count)}")
+    return told
+
+
 def require(findings: list[Finding]) -> int:
     """The partition count, when all is well; else raises :class:`TopicMismatch` with what is and what should be, and what to
     do."""
-    wrong = [finding for finding in findings if finding.problem]
-    if wrong:
-        raise TopicMismatch(" ".join(f"{finding.problem}. {finding.remedy}" for finding in wrong))
+    told = problems(findings)
+    if told:
+        raise TopicMismatch(" ".join(told))
     return next(finding.partitions or 0 for finding in findings if finding.topic == EVENTS.name)
 
 
@@ -107,7 +127,7 @@ def create(settings: Settings, timeout_s: float = 30.0) -> list[str]:
     """Create what is missing and return the names; what exists is left as it is.
 
     New topics take the partition count of ``leadline.events`` where it exists, else ``settings.partitions``.
-    Raises :class:`BrokerError` when a topic can't be created.
+    Raises :class:`TopicMismatch` when the cluster refuses to make a topic like that, :class:`BrokerError` when it fails.
     """
     admin = _admin(settings)
     counts = _counts(admin, settings, timeout_s)
@@ -123,13 +143,20 @@ def create(settings: Settings, timeout_s: float = 30.0) -> list[str]:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 continue
-            raise BrokerError(
-                f"topic {name} could not be created with {partitions} partitions and {settings.replication} replicas: "
-                f"{error.args[0].str()}. Check the rights of this client and LEADLINE_REPLICATION."
-            ) from None
+            raise _not_created(error.args[0], name, partitions, settings.replication) from None
         created.append(name)
     _await_visible(admin, settings, {topic.name for topic in missing}, timeout_s)
     return created
+
+
+def _not_created(error: KafkaError, name: str, partitions: int, replication: int) -> BrokerError | TopicMismatch:
+    why = error.str().rstrip(". ")
+    said = f"topic {name} could not be created with {partitions} partitions and {replication} replicas: {why}"
+    if error.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+        advice = "Give no more replicas than there are brokers: --replication 1 for a single one (or LEADLINE_REPLICATION=1)."
+    else:
+        advice = "Check what the cluster allows, and the rights of this client."
+    return (TopicMismatch if error.code() in _REFUSALS else BrokerError)(f"{said}. {advice}")
 
 
 def ensure(settings: Settings) -> int:
@@ -167,7 +194,7 @@ def require_seen(watermarks: Mapping[int, int], ends: Mapping[int, int]) -> None
             raise TopicMismatch(
                 f"partition {partition} of {EVENTS.name} ends at offset {end}, but the sessions in {SESSIONS.name} have seen "
                 f"offset {seen}: {EVENTS.name} was made anew or lost records, and new events would be taken for old ones. Check "
-                f"LEADLINE_BOOTSTRAP; to begin without the old sessions, stop all workers, delete {SESSIONS.name} and the data "
+                f"{BOOTSTRAP}; to begin without the old sessions, stop all workers, delete {SESSIONS.name} and the data "
                 "directories, and run `leadline topics create`."
             )
 
@@ -182,10 +209,7 @@ def _counts(admin: AdminClient, settings: Settings, timeout_s: float) -> dict[st
     try:
         listed: dict[str, Any] = admin.list_topics(timeout=timeout_s).topics
     except KafkaException as error:
-        raise BrokerError(
-            f"no broker answered at {settings.bootstrap} within {timeout_s:g} s ({error.args[0].str()}). "
-            "Check LEADLINE_BOOTSTRAP and that the broker runs."
-        ) from None
+        raise no_broker(settings, timeout_s, error.args[0].str()) from None
     return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None and topic.partitions}
 
 

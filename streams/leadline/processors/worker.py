@@ -25,7 +25,7 @@ from leadline.processors.logs import setup, with_fields
 from leadline.processors.policy_source import read_policy
 from leadline.processors.topology import Monitor, wall_clock, wire
 from leadline.processors.watch import Fold
-from leadline.settings import Settings, load_settings
+from leadline.settings import Settings, load_settings, unknown_variables
 
 __all__ = ["BROKER_AWAY", "CRASHED", "NOT_DRAINED", "OK", "REFUSED", "main", "run"]
 
@@ -47,6 +47,8 @@ _STUCK_S = 120.0
 def run(settings: Settings, policy: Policy = DEFAULT_POLICY, fold: Fold = real_fold, now: Callable[[], int] = wall_clock) -> int:
     """Run a worker until it is told to stop or fails; returns the exit code. Blocks; call it in the main thread."""
     setup(settings.log_level, settings.log_json)
+    for told in unknown_variables():
+        log.warning("%s", told)
     if settings.ready_file:
         Path(settings.ready_file).unlink(missing_ok=True)
     try:
