@@ -219,7 +219,7 @@ def test_gone_after_the_keeper_is_killed() -> None:
 def test_taken_port_is_said(running: EmbeddedBroker) -> None:
     """A taken port is refused in one sentence with the port's number, and the one who has it is left alone."""
     port = int(running.address.split(":")[1])
-    with pytest.raises(BrokerFailed, match=rf"^Port {port} on 127\.0\.0\.1 is taken: .*choose another port.*\.$"):
+    with pytest.raises(BrokerUnavailable, match=rf"^Port {port} on 127\.0\.0\.1 is taken: .*choose another port.*\.$"):
         EmbeddedBroker(port=port).start()
     assert running.running
 

@@ -151,3 +151,11 @@ def test_monitor_without_its_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> 
 def test_monitor_shows_the_settings_in_force() -> None:
     ran = leadline("monitor", "--show-settings", "--bootstrap", "kafka-1:9092,kafka-2:9092")
     assert ran.json["bootstrap"] == "kafka-1:9092,kafka-2:9092"
+    assert {ran.json[name] for name in ("partitions", "log_json", "drain_s", "data_dir")} == {8, False, 20.0, "leadline-data"}
+
+
+def test_monitor_tells_of_a_variable_that_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEADLINE_PARTITION", "5")
+    ran = leadline("monitor", "--show-settings")
+    assert ran.json["partitions"] == 8
+    assert "leadline: LEADLINE_PARTITION is no setting and does nothing; LEADLINE_PARTITIONS is\n" in ran.err

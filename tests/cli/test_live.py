@@ -148,6 +148,14 @@ def test_sparklines_take_what_room_there_is(width: int) -> None:
     assert longest >= (4 if width == 100 else 7)
 
 
+def test_a_failure_before_anything_was_heard_is_not_summed_up() -> None:
+    view, out = plain()
+    view.set_kind("s", "a", "healthy")
+    with pytest.raises(OSError), view:
+        raise OSError
+    assert out.getvalue() == "fleet\n"
+
+
 def test_what_was_not_fed_is_not_counted() -> None:
     """No rounds were fed: the total does not say that there were none."""
     violation, _ = found()

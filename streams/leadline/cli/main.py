@@ -60,7 +60,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, VERBS[name].help) for name in self.list_commands(ctx)])
 
 
-@click.group(cls=LazyGroup, epilog=exits.EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, epilog=exits.ALL_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "--version", prog_name="leadline")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def cli(debug: bool) -> None:
@@ -92,8 +92,16 @@ def _run(arguments: list[str]) -> int:
         return _tell(error)
 
 
+# Its message is the whole help page; older versions of click show that by themselves.
+_NO_ARGUMENTS: Final[tuple[type[click.UsageError], ...]] = tuple(
+    kind for kind in (getattr(click.exceptions, "NoArgsIsHelpError", None),) if kind is not None
+)
+
+
 def _tell(error: BaseException) -> int:
-    if isinstance(error, click.UsageError):
+    if isinstance(error, _NO_ARGUMENTS):
+        click.echo(error.format_message(), err=True)
+    elif isinstance(error, click.UsageError):
         if error.ctx is not None:
             click.echo(error.ctx.get_usage(), err=True)
         click.echo(f"leadline: {error.format_message()}", err=True)

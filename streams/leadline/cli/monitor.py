@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import click
 
@@ -10,6 +11,7 @@ from leadline.cli import exits
 from leadline.cli.kafka import bootstrap_option, settings_for
 from leadline.cli.policy import policy_option, read_policy
 from leadline.cli.screen import emit_json
+from leadline.settings import unknown_variables
 
 __all__ = ["monitor"]
 
@@ -43,12 +45,15 @@ def monitor(
         policy_file=policy_file,
     )
     if show_settings:
-        emit_json({name: str(getattr(settings, name)) for name in settings.__slots__})
+        shown = {name: getattr(settings, name) for name in settings.__slots__}
+        emit_json({name: str(value) if isinstance(value, Path) else value for name, value in shown.items()})
+        for told in unknown_variables():
+            click.echo(f"leadline: {told}", err=True)
         return exits.OK
     read_policy(settings.policy_file or None)  # Refused now rather than in the log of a worker.
     missing = [package for module, package in _NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing:
-        raise exits.MissingExtra("monitor", "monitor", ", ".join(missing))
+        raise exits.MissingExtra("monitor", "monitor", *missing)
     from leadline.processors.worker import run
 
     code = run(settings)
