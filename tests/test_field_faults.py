@@ -1,4 +1,4 @@
-"""Faults that people met in the field, and the tests that keep them out: the core's part.
+"""Faults that people met in the field, and the tests that keep them out: the core's part and the SDK's.
 
 ``A``: agents that compact their context; ``B``: stream processors. Each is handled as a kind, not as the one number it came with.
 """
@@ -165,7 +165,11 @@ FAULTS = {
         ),
     ),
     "A60": Fault(
-        "two agents share a session id", ("commands/test_fold.py::test_two_agents_that_share_a_session_id_are_two_states",)
+        "two agents share a session id",
+        (
+            "commands/test_fold.py::test_two_agents_that_share_a_session_id_are_two_states",
+            "agent/test_listener.py::test_a_command_goes_to_its_session_and_agent_only",
+        ),
     ),
     "A64": Fault(
         "what the rehydration brought back triggers the next compaction",
@@ -251,6 +255,37 @@ FAULTS = {
         "killed between the state and the command",
         ("commands/test_fold.py::test_a_crash_before_the_state_was_written_makes_the_same_ids_again",),
     ),
+    "B43": Fault(
+        "200,000 events, the broker away",
+        (
+            "agent/test_emitter.py::test_200000_emits_without_a_broker_neither_block_nor_raise",
+            "agent/test_emitter.py::test_emitting_to_a_closed_port_is_quiet_and_closing_is_bounded",
+            "agent/test_emitter.py::test_the_oldest_rounds_give_way_first",
+        ),
+    ),
+    "B44": Fault(
+        "made in the parent, used in the forked child",
+        (
+            "agent/test_process.py::test_a_forked_child_delivers_with_a_client_of_its_own",
+            "agent/test_process.py::test_a_forked_child_without_a_broker_ends_too",
+        ),
+    ),
+    "B46": Fault(
+        "500 queued when the signal to end comes",
+        (
+            "agent/test_process.py::test_an_agent_that_is_terminated_has_all_500_events_sent",
+            "agent/test_process.py::test_an_agent_that_is_terminated_without_a_broker_says_how_many_were_lost",
+            "agent/test_emitter.py::test_what_is_in_flight_at_the_end_is_counted_as_lost",
+        ),
+    ),
+    "B47": Fault(
+        "one event of more than a megabyte, then ten small ones",
+        (
+            "agent/test_emitter.py::test_an_event_over_the_size_is_dropped_once_and_its_neighbours_arrive",
+            "agent/test_emitter.py::test_a_round_that_is_too_long_is_sent_without_its_list_of_summaries",
+            "agent/test_emitter.py::test_a_record_that_the_transport_refuses_does_not_hold_up_the_next",
+        ),
+    ),
     "B53": Fault(
         "trace contexts that are none",
         (
@@ -261,6 +296,29 @@ FAULTS = {
     "B54": Fault("a trace context of zeros", ("contracts/test_trace.py::test_an_invalid_context_is_ignored_and_told",)),
     "B55": Fault(
         "200,000 headers without a value", ("contracts/test_trace.py::test_many_headers_without_a_value_are_quickly_ignored",)
+    ),
+    "B59": Fault(
+        "a halt of three hours ago",
+        (
+            "agent/test_listener.py::test_an_old_halt_is_acknowledged_as_expired",
+            "agent/test_listener.py::test_reading_starts_a_commands_lifetime_ago",
+            "agent/test_control.py::test_expired_commands_do_nothing_and_are_answered_as_expired",
+        ),
+    ),
+    "B60": Fault(
+        "one command delivered twice, six queued for the reconnect",
+        (
+            "agent/test_listener.py::test_each_id_acts_once_and_every_result_is_reported",
+            "agent/test_control.py::test_a_duplicate_acts_once_and_gets_its_last_answer_again",
+        ),
+    ),
+    "B61": Fault(
+        "a resume overtakes its halt",
+        (
+            "agent/test_listener.py::test_resume_and_halt_in_the_wrong_order_leave_the_session_running",
+            "agent/test_control.py::test_resume_before_its_halt_keeps_the_state_of_the_higher_seq",
+            "agent/test_control.py::test_the_order_of_arrival_does_not_matter",
+        ),
     ),
     "B62": Fault(
         "a value that hovers around the threshold", ("commands/test_incidents.py::test_a_value_that_hovers_does_not_flap",)
@@ -304,8 +362,9 @@ OURS = {
         for n in (1, 2, 5, 10, 13, 18, 19, 20, 23, 24, 26, 28, 29, 31, 33, 34, 35, 38, 39, 41, 44, 46, 47, 57, 60, 64, 69, 72)
     ),
     *("B17", "B18", "B20", "B62", "B63", "B65", "B66", "B67"),
+    *("B43", "B44", "B46", "B47", "B59", "B60", "B61"),
 }
-"""Faults of sessions and their judgement: none may be missing here."""
+"""Faults of sessions, their judgement, and of the agents' clients: none may be missing here."""
 
 
 @cache

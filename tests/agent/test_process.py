@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import time
+import uuid
 from pathlib import Path
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from leadline.agent import trace
 from leadline.agent.trace import active_trace
@@ -80,6 +83,47 @@ def test_an_agent_that_just_ends_has_its_last_events_sent() -> None:
         session.compacted()
     """
     assert run(source) == "3\n"
+
+
+TERMINATED = """
+    import logging, os, signal, sys, time
+    from leadline.agent import connect
+    from tests.agent.support import round_event
+
+    logging.basicConfig(stream=sys.stdout, format="%(message)s")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    client = connect(sys.argv[1])
+    for number in range(500):
+        client.emitter.emit(round_event(sys.argv[2], number))
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(10)
+"""
+"""An agent that leaves on SIGTERM as programs do."""
+
+
+@pytest.mark.broker
+def test_an_agent_that_is_terminated_has_all_500_events_sent(broker: Broker) -> None:
+    """Field case: 500 are queued when the signal comes."""
+    create_topics(broker.bootstrap, 8, EVENTS.name)
+    name = f"terminated-{uuid.uuid4().hex[:8]}"
+    assert "not sent" not in run(TERMINATED, broker.bootstrap, name, timeout=30.0)
+    reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": name, "auto.offset.reset": "earliest"})
+    reader.assign([TopicPartition(EVENTS.name, at, OFFSET_BEGINNING) for at in range(8)])
+    seen = 0
+    try:
+        deadline = time.monotonic() + 20
+        while seen < 500 and time.monotonic() < deadline:
+            seen += sum(record.key() == name.encode() for record in reader.consume(500, 0.5) if record.error() is None)
+    finally:
+        reader.close()
+    assert seen == 500
+
+
+def test_an_agent_that_is_terminated_without_a_broker_says_how_many_were_lost() -> None:
+    """The same with nobody at the other end: it ends in time, and one line gives the number."""
+    [port] = free_ports(1)
+    told = [line for line in run(TERMINATED, f"127.0.0.1:{port}", "lost").splitlines() if "not sent" in line]
+    assert told == ["closed with 500 events not sent"]
 
 
 def test_the_sdk_needs_no_stream_processor_and_no_tracing_library() -> None:

@@ -129,7 +129,8 @@ class Emitter:
             return self._left()
 
     def close(self, timeout: float = 3.0) -> int:
-        """Flush, then let the client go; returns how many events were lost. Takes ``timeout`` seconds and a little more.
+        """Flush, then let the client go; returns how many events were lost, which is logged too. Takes ``timeout`` seconds and a
+        little more.
 
         A second call does nothing.
         """
@@ -293,6 +294,7 @@ class Emitter:
             self._wake.wait_for(lambda: self._closing, _RETRY_SECONDS)
 
     def _let_go(self) -> None:
+        dropped = self._count.dropped.total()
         _close(self._producer)
         self._producer = None
         with self._wake:
@@ -305,7 +307,10 @@ class Emitter:
                 pass
             if left:
                 self._drop(DropReason.CLOSED, left)
+            lost = self._count.dropped.total() - dropped
             self._done.notify_all()
+        if lost:
+            _log.warning("closed with %d events not sent", lost)
 
 
 class _Callback:
