@@ -338,3 +338,15 @@ def test_unread_spans_and_overshoot_are_counted_exactly() -> None:
     silent = finding(checkpoint(1, declared_input_tokens=160_689, consumed_input_tokens=16_387))
     assert silent.evidence["unread_tokens"] == 144_302
     assert finding(checkpoint(1, declared_input_tokens=1_751_400, consumed_input_tokens=922_000)).evidence["overshoot"] == 1.9
+
+
+def test_numbers_that_are_called_different_look_different() -> None:
+    """More digits only where two would not tell them apart."""
+    near = falling(raw_tokens=249_999, summary_tokens=750_001, query_cosine_retained=0.501)
+    (finding,) = (one for one in watch(before(), near).last.findings if one.rule == "inversion")
+    assert "raw ratio 0.249999 is below 0.250000" in finding.message
+    assert "salience rose 0.500 -> 0.501" in finding.message
+    (finding,) = (one for one in watch(before(), falling()).last.findings if one.rule == "inversion")
+    assert "raw ratio 0.24 is below 0.25" in finding.message
+    (finding,) = (one for one in watch(before(), falling(0.2464, distinct_source_spans=100)).last.findings if one.rule == "drift")
+    assert "raw ratio 0.246 is below 0.250 with source spans stable at 100;" in finding.message

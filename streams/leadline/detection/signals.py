@@ -10,10 +10,18 @@ from leadline.contracts.session_state import Measurement
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rules.base import RoundView
 
-__all__ = ["rehydration", "salience_rising", "span_exit", "span_floor", "spans_falling"]
+__all__ = ["apart", "rehydration", "salience_rising", "span_exit", "span_floor", "spans_falling"]
 
 MAX_TARGETS = 16
 """Summaries in one rehydration plan."""
+
+
+def apart(one: float, other: float) -> tuple[str, str]:
+    """Two numbers for a sentence that calls them different: with two digits, more only where they would look the same."""
+    digits = 2
+    while one != other and digits < 6 and f"{one:.{digits}f}" == f"{other:.{digits}f}":
+        digits += 1
+    return f"{one:.{digits}f}", f"{other:.{digits}f}"
 
 
 def span_floor(baseline_spans: int, policy: FleetPolicy) -> int:

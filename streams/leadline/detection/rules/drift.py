@@ -40,9 +40,10 @@ def leave(view: RoundView, decision: Decision) -> Exit:
 
 
 def message(view: RoundView) -> str:
+    ratio, floor = signals.apart(view.now.raw_ratio or 0.0, view.policy.raw_ratio_floor)
     return (
-        f"drift: raw ratio {view.now.raw_ratio or 0.0:.2f} is below {view.policy.raw_ratio_floor:.2f} with source spans stable "
-        f"at {view.now.distinct_source_spans}; not an inversion, go on and watch"
+        f"drift: raw ratio {ratio} is below {floor} with source spans stable at "
+        f"{view.now.distinct_source_spans}; not an inversion, go on and watch"
     )
 
 

@@ -71,10 +71,12 @@ def improved(view: RoundView, opening: Measurement | None) -> bool:
 def message(view: RoundView) -> str:
     now, prev = view.now, view.prev
     assert prev is not None
+    ratio, floor = signals.apart(now.raw_ratio or 0.0, view.policy.raw_ratio_floor)
+    was, salience = signals.apart(prev.query_cosine_retained or 0.0, now.query_cosine_retained or 0.0)
     return (
-        f"salience inversion: raw ratio {now.raw_ratio or 0.0:.2f} is below {view.policy.raw_ratio_floor:.2f}, source spans fell "
+        f"salience inversion: raw ratio {ratio} is below {floor}, source spans fell "
         f"{prev.distinct_source_spans} -> {now.distinct_source_spans} while salience rose "
-        f"{prev.query_cosine_retained:.2f} -> {now.query_cosine_retained:.2f}; halt compaction and rehydrate"
+        f"{was} -> {salience}; halt compaction and rehydrate"
     )
 
 

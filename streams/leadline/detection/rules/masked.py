@@ -7,6 +7,7 @@ all that tells that the score and the ground under it part ways.
 
 from __future__ import annotations
 
+from leadline.detection import signals
 from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, always
 from leadline.detection.rules.erosion import spans_trend
 from leadline.detection.trend import MIN_ROUNDS, ends, trend
@@ -49,9 +50,11 @@ def leave(view: RoundView, decision: Decision) -> Exit:
 
 def message(view: RoundView) -> str:
     first, now = view.window[0], view.now
-    was = "?" if first.query_cosine_retained is None else f"{first.query_cosine_retained:.2f}"
+    was, salience = signals.apart(first.query_cosine_retained or 0.0, now.query_cosine_retained or 0.0)
+    if first.query_cosine_retained is None:
+        was = "?"
     return (
-        f"masked: over {len(view.window)} rounds salience rose {was} -> {now.query_cosine_retained or 0.0:.2f} while source "
+        f"masked: over {len(view.window)} rounds salience rose {was} -> {salience} while source "
         f"spans fell {first.distinct_source_spans} -> {now.distinct_source_spans}; the score cannot be trusted"
     )
 
