@@ -201,6 +201,7 @@ class Emitter:
             self._count.dropped[reason] += count
             if error:
                 self._count.last_error = error[:500]
+            first = first and not self._closing  # Then one line tells of all that is lost.
         if first:
             _log.warning("events are dropped: %s %.200s", reason, error)
 
@@ -294,7 +295,9 @@ class Emitter:
             self._wake.wait_for(lambda: self._closing, _RETRY_SECONDS)
 
     def _let_go(self) -> None:
-        dropped = self._count.dropped.total()
+        dropped, before = self._count.dropped.total(), self._count.last_error
+        if self._producer is not None:
+            self._count.last_error = ""
         _close(self._producer)
         self._producer = None
         with self._wake:
@@ -308,9 +311,11 @@ class Emitter:
             if left:
                 self._drop(DropReason.CLOSED, left)
             lost = self._count.dropped.total() - dropped
+            why = self._count.last_error or "the client was closed before they were sent"
+            self._count.last_error = self._count.last_error or before
             self._done.notify_all()
         if lost:
-            _log.warning("closed with %d events not sent", lost)
+            _log.warning("%d event%s not delivered: %.200s", lost, " was" if lost == 1 else "s were", why)
 
 
 class _Callback:

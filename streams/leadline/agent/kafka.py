@@ -32,7 +32,8 @@ _PRODUCER: dict[str, Any] = {
     "queue.buffering.max.messages": 2_000,
     "queue.buffering.max.kbytes": 4 * limits.MAX_RECORD_BYTES // 1024,
 }
-_AGAIN: Final = (ck.KafkaError._PURGE_QUEUE, ck.KafkaError._PURGE_INFLIGHT, ck.KafkaError._FATAL)
+_PURGED: Final = (ck.KafkaError._PURGE_QUEUE, ck.KafkaError._PURGE_INFLIGHT)
+_AGAIN: Final = (*_PURGED, ck.KafkaError._FATAL)
 """Errors of the client, not of the record that they are reported for."""
 _CONSUMER: dict[str, Any] = {
     "enable.auto.commit": False,
@@ -52,6 +53,7 @@ class KafkaTransport:
     """
 
     def __init__(self, bootstrap: str, config: Mapping[str, Any] | None = None, *, idempotence: bool = True) -> None:
+        self.bootstrap = bootstrap
         self._config = {**_COMMON, "bootstrap.servers": bootstrap, **(config or {})}
         self.idempotence = idempotence
 
@@ -69,9 +71,12 @@ class _KafkaProducer:
     def __init__(self, transport: KafkaTransport, config: dict[str, Any]) -> None:
         self._transport = transport
         self._fatal = ""
+        self._away = False
         self._client = ck.Producer({**config, "error_cb": self._on_error})
 
     def _on_error(self, error: ck.KafkaError) -> None:
+        if error.code() == ck.KafkaError._ALL_BROKERS_DOWN:
+            self._away = True
         if error.fatal():
             self._fatal = str(error)
             if error.code() == ck.KafkaError._UNSUPPORTED_FEATURE:
@@ -82,9 +87,10 @@ class _KafkaProducer:
 
         def report(error: ck.KafkaError | None, message: ck.Message) -> None:
             if error is None:
+                self._away = False
                 on_delivery(Delivery(message.partition(), message.offset()))
             else:
-                on_delivery(Delivery(-1, -1, str(error), error.code() in _AGAIN))
+                on_delivery(Delivery(-1, -1, self._why(error), error.code() in _AGAIN))
 
         try:
             self._client.produce(topic, value, key, headers=headers, on_delivery=report)
@@ -93,6 +99,13 @@ class _KafkaProducer:
             if code in (ck.KafkaError.MSG_SIZE_TOO_LARGE, ck.KafkaError._INVALID_ARG):
                 raise Refused(str(error)) from None
             raise Retryable(str(error)) from None
+
+    def _why(self, error: ck.KafkaError) -> str:
+        """Why a record was not delivered, for a person."""
+        given_up = error.code() in _PURGED
+        if self._away and (given_up or error.code() == ck.KafkaError._MSG_TIMED_OUT):
+            return f"no broker answered at {self._transport.bootstrap}"
+        return f"{self._transport.bootstrap} did not confirm it before the client was closed" if given_up else str(error)
 
     def poll(self, timeout: float) -> None:
         self._client.poll(timeout)
