@@ -316,3 +316,30 @@ def test_an_acknowledgement_continues_the_commands_trace() -> None:
         one.receive(command(1, traceparent=parent))
     traced = [trace.traceparent for event, trace in zip(sink.events, sink.traces, strict=True) if isinstance(event, Ack)]
     assert traced == [parent]
+
+
+@pytest.mark.parametrize(
+    ("orders", "says"),
+    [
+        ([], "not halted"),
+        ([command(1, "cap-depth", max_depth=2)], "not halted"),
+        ([command(1, "stop-agent")], "leave the agent's loop"),
+        ([command(1), command(2, "stop-agent")], "leave the agent's loop"),
+        ([command(1, level=1)], "session.retries"),
+        ([command(1)], ""),
+    ],
+    ids=["running", "capped", "stopped", "halted and stopped", "halted for a level", "halted"],
+)
+def test_a_rehydration_that_answers_nothing_is_told_once(
+    orders: list[Command], says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A loop that does nothing else would go on for ever without a word."""
+    with session(Sink()) as one:
+        one.ledger.add_raw("m1", 100, 0.4)
+        for order in orders:
+            one.receive(order)
+        for _ in range(3):
+            one.rehydrate(lambda span: None)
+    told = [record.getMessage() for record in caplog.records if "in vain" in record.getMessage()]
+    assert len(told) == bool(says)
+    assert says in "".join(told)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from leadline.agent.control import State
 from leadline.agent.rehydrate import Bounds
 from leadline.contracts.orders import Command
 
-__all__ = ["answered", "asks_again", "bounds", "rehydrating"]
+__all__ = ["answered", "asks_again", "bounds", "in_vain", "rehydrating"]
 
 
 def asks_again(command: Command, level: int | None = None) -> bool:
@@ -33,6 +34,17 @@ def answered(pending: Iterable[Command], halts: Iterable[Command], level: int, r
 def rehydrating(halts: Iterable[Command]) -> list[Command]:
     """The halts that a rehydration answers: all but those about a level."""
     return [command for command in halts if command.kind == "halt" and command.parameters.level is None]
+
+
+def in_vain(state: State, halts: Iterable[Command], changed: bool) -> str:
+    """Why a rehydration answers no halt and helps nothing, as a clause that says what to do instead; empty where it may."""
+    if state is State.STOPPED:
+        return "the session is stopped: leave the agent's loop and end it"
+    if rehydrating(halts):
+        return ""
+    if state is State.HALTED:
+        return "the session is halted for a level: summarize what session.retries names again"
+    return "" if changed else "the session is not halted, and there was nothing to bring back"
 
 
 def bounds(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Protocol, Self, Unpack
 
-from leadline.agent.asked import answered, asks_again, bounds, rehydrating
+from leadline.agent.asked import answered, asks_again, bounds, in_vain, rehydrating
 from leadline.agent.boundary import Boundary
 from leadline.agent.calls import CallCounts, assessed, counted
 from leadline.agent.control import Answer, State
@@ -27,6 +28,8 @@ from leadline.detection.signals import span_floor
 from leadline.errors import Refused, SessionHalted
 
 __all__ = ["Listener", "Session", "wall_clock"]
+
+_log = logging.getLogger("leadline.agent")
 
 _EPOCH_ZERO_MS: Final = 1_577_836_800_000
 """2020-01-01: an epoch that nobody gave counts seconds since then, so a restarted session's is higher than the last one's."""
@@ -100,6 +103,7 @@ class Session:
         self._round = options.get("first_round", 1) - 1
         self._dropped = 0
         self._started = self._ended = False
+        self._vain = ""
         self._listener = listener
         self._report = Reporter(sink, Identity(session_id, agent_id, fleet, self.epoch), stated, clock)
         self._inbox = Inbox(self.epoch, self._report.ack, clock)
@@ -331,7 +335,7 @@ class Session:
         ``restore`` finds them; without it, only copies of raw spans go without a loss.
 
         A halt is refused only when nothing could be done at all. One that has a ``level`` is not answered here but by that
-        level's next :meth:`checkpoint`.
+        level's next :meth:`checkpoint`. Where this helps nothing, as in a session that is stopped, one warning is logged.
         """
         self.poll()
         halts = rehydrating(self._inbox.halts)
@@ -355,6 +359,10 @@ class Session:
                 self.done(command, result.detail, result.raw_tokens_restored)
             else:
                 self.refuse(command, result.detail)
+        vain = in_vain(self.state, self._inbox.halts, result.changed)
+        if vain and vain != self._vain:
+            self._vain = vain
+            _log.warning("rehydrating session %.80r is in vain: %s", self.session_id, vain)
         self.compacted("rehydrate", before=before)
         return result
 
