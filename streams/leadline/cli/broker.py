@@ -21,7 +21,7 @@ __all__ = ["broker"]
 def broker(port: int, data_dir: str | None, as_json: bool) -> int:
     """Run the embedded broker until it is told to stop (SIGTERM or Ctrl-C).
 
-    For the demo, development and a single worker; records do not outlive it. Not for production.
+    For the demo, development and a single worker; records outlive it only with --data-dir. Not for production.
     """
     from leadline.broker import CAPABILITIES, serve
 
