@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
+from collections.abc import Callable
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline.contracts.text import printable, redact, safe
+from leadline.contracts import text
+from leadline.contracts.text import MASK, printable, redact, safe
 from leadline.processors.logs import Calm, Human, Json, with_fields
 
 SECRETS = [
@@ -134,3 +137,47 @@ def test_a_long_word_costs_no_more_than_its_length() -> None:
 @pytest.mark.parametrize("text", ["db_password=hunter2", "X-Api-Key: hunter2", '{"my_token": "hunter2"}'])
 def test_a_prefixed_name_is_masked_too(text: str) -> None:
     assert "hunter2" not in safe(text)
+
+
+_SECRETS = (
+    "password=x",
+    "pwd: x",
+    "secret=x",
+    "client-secret=x",
+    "access_token=x",
+    "refresh-token: x",
+    "api_key=x",
+    "apikey=x",
+    "api-key=x",
+    "authorization: x",
+    "auth=x",
+    "credentials=x",
+    "credential: x",
+    "private-key=x",
+    "sasl.jaas=x",
+    "session_key=x",
+    "cookie: x",
+    "Bearer abcdefgh",
+    "Basic abcdefgh",
+    "https://me:pw@host",
+    "sk-aaaaaaaaaaaaaaaaaaaa",
+    "ghp_aaaaaaaaaaaaaaaaaaaaaaaa",
+    "github_pat_aaaaaaaaaaaaaaaaaaaaaa",
+    "xoxb-abcdefghijkl",
+    "AKIAABCDEFGHIJKLMNOP",
+    "AIzaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "eyJabcdefghij.eyJabcdefgh.x",
+    "-----BEGIN RSA PRIVATE KEY-----abc",
+)
+
+
+@pytest.mark.parametrize("secret", _SECRETS)
+@pytest.mark.parametrize("case", [str, str.upper, str.lower])
+def test_the_quick_look_passes_over_nothing_that_is_masked(
+    secret: str, case: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text is masked with the quick look as it is without it."""
+    shown = redact(f"before {case(secret)} after")
+    monkeypatch.setattr(text, "_SUSPICIOUS", re.compile(""))
+    assert redact(f"before {case(secret)} after") == shown
+    assert MASK in redact(f"before {secret} after")

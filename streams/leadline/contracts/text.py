@@ -30,6 +30,13 @@ _KNOWN = re.compile(
 _KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL)
 
 
+_SUSPICIOUS = re.compile(
+    r"(?i)pass|pwd|secret|token|api[_-]?key|auth|credential|private|sasl|session[_-]?key|cookie|bearer|basic|://"
+    r"|sk-|gh[pousr]_|github_pat_|xox|akia|aiza|eyj"
+)
+"""A part of everything below that is masked: most texts have none of it, and one look is enough."""
+
+
 def redact(text: str) -> str:
     """``text`` with what looks like a secret replaced by ``***``.
 
@@ -37,6 +44,8 @@ def redact(text: str) -> str:
     credentials, logins in URLs, PEM private keys and the tokens of well-known services. It errs on the side of masking;
     it is no proof that nothing secret remains.
     """
+    if not _SUSPICIOUS.search(text):
+        return text
     text = _KEY_BLOCK.sub(MASK, text)
     text = _ASSIGNED.sub(lambda found: f"{found['name']}{MASK}", text)
     text = _SCHEME.sub(lambda found: f"{found[1]} {MASK}", text)

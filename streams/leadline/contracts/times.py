@@ -11,8 +11,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def format_ms(ms: int) -> str:
     """Milliseconds since 1970 as RFC 3339 UTC with milliseconds."""
-    moment = _EPOCH + timedelta(milliseconds=ms)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_ms(text: str) -> int | None:
