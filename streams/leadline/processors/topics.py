@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from leadline.contracts.topics import DEAD_LETTERS, EVENTS, SESSIONS, TOPICS, Topic
 from leadline.errors import BrokerError, TopicMismatch
+from leadline.processors.logs import with_fields
 from leadline.settings import BOOTSTRAP, Settings, client_configs, no_broker
 
 __all__ = ["Finding", "check", "create", "ensure", "problems", "require", "require_seen"]
@@ -166,6 +167,7 @@ def ensure(settings: Settings) -> int:
     """
     deadline = time.monotonic() + settings.broker_away_s
     timeout_s = min(10.0, settings.broker_away_s)
+    waiting = False
     while True:
         try:
             if settings.create_topics:
@@ -176,9 +178,12 @@ def ensure(settings: Settings) -> int:
                 if finding.warning:
                     log.warning("%s. %s", finding.warning, finding.remedy)
             return partitions
-        except BrokerError:
+        except BrokerError as error:
+            if not waiting:
+                log.warning("waiting for a broker", extra=with_fields(at=settings.bootstrap, limit_s=settings.broker_away_s))
+                waiting = True
             if time.monotonic() >= deadline:
-                raise
+                raise BrokerError(f"{error}; waited {settings.broker_away_s:g} s in all (LEADLINE_BROKER_AWAY_S)") from None
             time.sleep(0.5)
 
 

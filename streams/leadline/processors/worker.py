@@ -7,8 +7,10 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -22,6 +24,7 @@ from leadline.detection.policy import DEFAULT_POLICY, Policy
 from leadline.errors import BrokerError, LeadlineError, Refused
 from leadline.processors import topics
 from leadline.processors.logs import setup, with_fields
+from leadline.processors.owned import owned
 from leadline.processors.policy_source import read_policy
 from leadline.processors.topology import Monitor, wall_clock, wire
 from leadline.processors.watch import Fold
@@ -42,11 +45,43 @@ NOT_DRAINED = 4
 
 _PROBE_S = 5.0
 _STUCK_S = 120.0
+_TELL_S = 60
+_TOLD = ("events", "violations", "commands", "dead_letters")
 
 
 def run(settings: Settings, policy: Policy = DEFAULT_POLICY, fold: Fold = real_fold, now: Callable[[], int] = wall_clock) -> int:
     """Run a worker until it is told to stop or fails; returns the exit code. Blocks; call it in the main thread."""
     setup(settings.log_level, settings.log_json)
+    stopped_early = _stop_before_ready()
+    try:
+        with owned(settings.data_dir):
+            return _run(settings, policy, fold, now)
+    except Refused as error:
+        log.error("%s", error)
+        return REFUSED
+    except SystemExit:
+        log.info("stopped before it was ready")
+        return OK
+    finally:
+        stopped_early()
+
+
+def _stop_before_ready() -> Callable[[], None]:
+    """Until the engine handles signals itself, a stop is an orderly end too. Returns what puts the old handlers back."""
+
+    def stop(number: int, frame: object) -> None:
+        raise SystemExit
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    return restore
+
+
+def _run(settings: Settings, policy: Policy, fold: Fold, now: Callable[[], int]) -> int:
     for told in unknown_variables():
         log.warning("%s", told)
     if settings.ready_file:
@@ -55,9 +90,6 @@ def run(settings: Settings, policy: Policy = DEFAULT_POLICY, fold: Fold = real_f
         if settings.policy_file:
             policy = read_policy(settings.policy_file)
         partitions = topics.ensure(settings)
-    except Refused as error:
-        log.error("%s", error)
-        return REFUSED
     except BrokerError as error:
         log.error("%s", error)
         return BROKER_AWAY
@@ -152,6 +184,17 @@ class _Worker(faust.worker.Worker):  # type: ignore[misc]
         self.add_future(self._probe())
         self.add_future(self._fuse())
         self.add_future(self._watch_restore())
+        self.add_future(self._tell())
+
+    async def _tell(self) -> None:
+        """Now and then a line of what was done since the last one, while anything is done."""
+        counts, told = self._monitor.counts, Counter[str]()
+        while True:
+            await asyncio.sleep(_TELL_S)
+            done = {name: counts[name] - told[name] for name in _TOLD}
+            if any(done.values()):
+                log.info("observed", extra=with_fields(**done, for_s=_TELL_S))
+            told = Counter(counts)
 
     async def _fuse(self) -> None:
         """When anything crashed, the stop that follows has a deadline too."""
