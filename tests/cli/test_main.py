@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
@@ -81,6 +82,16 @@ def test_missing_extras_are_told_for_a_clone_too() -> None:
         "`leadline monitor` needs a, b and c, which are not installed: pip install 'leadline[monitor]' "
         "(in a clone: pip install '.[monitor]')"
     )
+
+
+def test_what_was_imported_already_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faust stands in for itself without saying where it came from."""
+    monkeypatch.setitem(sys.modules, "made_up", ModuleType("made_up"))
+    monkeypatch.setitem(sys.modules, "hidden", None)
+    assert exits.not_installed({"made_up": "made-up", "hidden": "not-there", "no_such_module": "nor-this"}) == [
+        "not-there",
+        "nor-this",
+    ]
 
 
 def test_a_broker_on_a_taken_port_is_wrong_use() -> None:

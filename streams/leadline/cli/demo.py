@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import click
 
 from leadline.cli import exits
@@ -34,7 +32,7 @@ def demo(bootstrap: str | None, create_topics: bool, agents: int, seed: int, dur
     Starts a broker of its own unless --bootstrap names a cluster; no monitor may run there, and the topics must exist. Exits 1
     where something planted was missed, something healthy was halted, an order was not obeyed and released, or an event was lost.
     """
-    missing = [package for module, package in _NEEDED.items() if importlib.util.find_spec(module) is None]
+    missing = exits.not_installed(_NEEDED)
     if missing:
         raise exits.MissingExtra("demo", "demo", *missing)
     from leadline.demo.run import Options, plans, run

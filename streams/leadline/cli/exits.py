@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Mapping
 from typing import Final
 
 import click
@@ -9,7 +11,7 @@ import click
 from leadline.contracts.text import safe
 from leadline.errors import LeadlineError, Refused, Retryable
 
-__all__ = ["ALL_CODES", "BRIEF", "CODES", "EPILOG", "MissingExtra", "code_of", "sentence"]
+__all__ = ["ALL_CODES", "BRIEF", "CODES", "EPILOG", "MissingExtra", "code_of", "not_installed", "sentence"]
 
 OK: Final = 0
 FAILED: Final = 1
@@ -57,6 +59,18 @@ class MissingExtra(Refused):
         named = f"{', '.join(others)} and {last}, which are" if others else f"{last}, which is"
         remedy = f"pip install 'leadline[{extra}]' (in a clone: pip install '.[{extra}]')"
         super().__init__(f"`leadline {verb}` needs {named} not installed: {remedy}")
+
+
+def not_installed(needed: Mapping[str, str]) -> list[str]:
+    """Of ``needed``, packages by module, those that are not installed. Imports none."""
+    return [package for module, package in needed.items() if not _installed(module)]
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ValueError:
+        return True  # Imported already, by one that put a module without a spec in its own place, as Faust does.
 
 
 def code_of(error: BaseException) -> int:

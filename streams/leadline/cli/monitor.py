@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import click
@@ -51,7 +50,7 @@ def monitor(
             click.echo(f"leadline: {told}", err=True)
         return exits.OK
     read_policy(settings.policy_file or None)  # Refused now rather than in the log of a worker.
-    missing = [package for module, package in _NEEDED.items() if importlib.util.find_spec(module) is None]
+    missing = exits.not_installed(_NEEDED)
     if missing:
         raise exits.MissingExtra("monitor", "monitor", *missing)
     from leadline.processors.worker import run
