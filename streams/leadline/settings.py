@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from leadline.contracts.text import safe
 from leadline.contracts.topics import DEAD_LETTER_BYTES, DEFAULT_PARTITIONS
 from leadline.errors import BrokerError, SettingsError
 
@@ -145,7 +146,7 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 def _wrong(variable: str, text: str, problem: str, remedy: str) -> SettingsError:
-    shown = text if len(text) <= 80 else text[:80] + "…"
+    shown = safe(text, 80)
     return SettingsError(f"{variable} is {shown!r}: {problem}. {remedy}")
 
 
@@ -199,7 +200,11 @@ def _servers(variable: str, text: str) -> str:
             raise _wrong(
                 variable,
                 text,
-                f"{server[:80]!r} is no host:port" if server else "one of the servers is empty" if text else "no server is named",
+                f"{safe(server, 80)!r} is no host:port"
+                if server
+                else "one of the servers is empty"
+                if text
+                else "no server is named",
                 "Give host:port, several separated by commas, such as kafka-1:9092,kafka-2:9092.",
             )
     return ",".join(servers)

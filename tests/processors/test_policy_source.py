@@ -138,3 +138,9 @@ async def test_a_running_worker_looks_every_second(following: Following, monkeyp
         await asyncio.sleep(0.01)
     watching.cancel()
     assert following.source.policy.version == "new"
+
+
+def test_a_pipe_in_place_of_the_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "policy.toml")
+    with pytest.raises(SettingsError, match="not a regular file"):
+        read_policy(str(tmp_path / "policy.toml"))

@@ -77,3 +77,9 @@ def test_every_setting_is_described() -> None:
     names = [name for name, _ in describe_settings()]
     assert "LEADLINE_BOOTSTRAP" in names
     assert len(names) == len(set(names)) == len(Settings.__dataclass_fields__)
+
+
+def test_a_secret_in_a_wrong_setting_is_not_shown() -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_settings({"LEADLINE_BOOTSTRAP": "kafka://user:hunter2@h:9092"})
+    assert "hunter2" not in str(refused.value)

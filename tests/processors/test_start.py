@@ -79,3 +79,9 @@ def test_a_second_worker_on_the_directory_is_refused_before_it_does_anything(tmp
         worker = nowhere(tmp_path)
         assert worker.process.wait(30) == REFUSED
     assert "in use by another worker" in worker.log
+
+
+def test_a_ready_file_without_a_directory_is_refused_before_it_does_anything(tmp_path: Path) -> None:
+    worker = nowhere(tmp_path, ready_file=tmp_path / "nowhere" / "ready.json")
+    assert worker.process.wait(30) == REFUSED
+    assert "LEADLINE_READY_FILE" in worker.log

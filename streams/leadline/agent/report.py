@@ -27,6 +27,7 @@ from leadline.contracts.events import (
     SessionStart,
 )
 from leadline.contracts.orders import Command
+from leadline.contracts.text import safe
 from leadline.contracts.times import format_ms
 from leadline.contracts.trace import NO_TRACE, TraceContext
 
@@ -148,13 +149,13 @@ class Reporter:
             command_id=command.command_id,
             seq=command.seq,
             outcome=answer.outcome,
-            detail=answer.detail[: limits.MAX_DETAIL],
+            detail=safe(answer.detail, limits.MAX_DETAIL),
             raw_tokens_restored=answer.raw_tokens_restored,
         )
         self._sink.emit(event, trace=TraceContext(command.traceparent, command.tracestate))
 
     def ended(self, detail: str) -> None:
-        self._sink.emit(SessionEnd(**self._who("e"), detail=detail[: limits.MAX_DETAIL]))
+        self._sink.emit(SessionEnd(**self._who("e"), detail=safe(detail, limits.MAX_DETAIL)))
 
     def _who(self, kind: str) -> _Who:
         with self._lock:

@@ -6,8 +6,9 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from types import TracebackType
-from typing import Final, Protocol, Self, Unpack
+from typing import Protocol, Self, Unpack
 
 from leadline.agent.asked import answered, asks_again, bounds, in_vain, rehydrating
 from leadline.agent.boundary import Boundary
@@ -31,8 +32,8 @@ __all__ = ["Listener", "Session", "wall_clock"]
 
 _log = logging.getLogger("leadline.agent")
 
-_EPOCH_ZERO_MS: Final = 1_577_836_800_000
-"""2020-01-01: an epoch that nobody gave counts seconds since then, so a restarted session's is higher than the last one's."""
+_epochs = count()
+"""Tells apart the sessions that one process starts within a millisecond."""
 
 
 class Listener(Protocol):
@@ -81,7 +82,8 @@ class Session:
         epoch = options.get("epoch")
         self.session_id = session_id
         self.agent_id = agent_id
-        self.epoch = max(0, clock() - _EPOCH_ZERO_MS) // 1_000 if epoch is None else epoch
+        # An epoch that nobody gave is the time: a restarted session's is higher than the last one's.
+        self.epoch = max(0, clock()) * 1_000 + next(_epochs) % 1_000 if epoch is None else epoch
         self.ledger = Ledger()
         self.fixed_tokens = options.get("fixed_tokens")
         stated = Policy(

@@ -5,7 +5,9 @@ A verb's module is imported only when that verb runs, so ``leadline --help`` cos
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -70,6 +72,9 @@ def cli(debug: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a verb and exit. Every failure is one sentence on standard error and a code of :mod:`leadline.cli.exits`."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(_run(given))
 
 
@@ -84,6 +89,12 @@ def _run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo(err=True)
         return exits.INTERRUPTED
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            click.echo("leadline: no space is left where the output goes; make room, then run it again", err=True)
+            _silence_stdout()
+            return exits.FAILED
+        return _tell(error)
     except BaseException as error:
         if isinstance(error, SystemExit):
             return error.code if isinstance(error.code, int) else exits.FAILED

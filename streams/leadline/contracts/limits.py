@@ -23,7 +23,8 @@ MAX_NESTING: Final = 32
 """Deepest nesting of objects and arrays in one event."""
 MAX_COUNT: Final = 2**53 - 1
 """Largest token or span count: every JSON reader keeps it exact."""
-MAX_EPOCH: Final = 2**31 - 1
+MAX_EPOCH: Final = MAX_COUNT
+"""An epoch may be a time in milliseconds."""
 MAX_ID: Final = 256
 """Longest id, in characters."""
 MAX_DETAIL: Final = 1024

@@ -56,6 +56,7 @@ _TIMES: Final = ("silence_ms", "command_ttl_ms", "effect_ttl_ms", "ended_linger_
 _LONGEST_MS: Final = 10 * 365 * 24 * 3_600_000
 _NOT_NEGATIVE: Final = ("same_size_tokens", "placeholder_tokens", "placeholder_input_tokens")
 _MOST: Final = 1_000_000_000
+_MOST_ATTEMPTS: Final = 100
 
 
 def parse_policy(text: str, source: str = "policy") -> Policy:
@@ -128,6 +129,8 @@ def _wrong(policy: FleetPolicy) -> list[str]:
         for name in _COUNTS
         if not 1 <= (value := getattr(policy, name)) <= _MOST
     ]
+    if policy.attempts > _MOST_ATTEMPTS:
+        found.append(f"attempts is {policy.attempts}; it must be at most {_MOST_ATTEMPTS}")
     found += [
         f"{name} is {value}; it must be 0 or more, and at most {_MOST}"
         for name in _NOT_NEGATIVE

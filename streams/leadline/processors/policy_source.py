@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import stat
 from collections import Counter
 from pathlib import Path
 from typing import Final
@@ -31,6 +32,9 @@ def read_policy(file: str) -> Policy:
 
 
 def _content(file: str) -> bytes:
+    # A pipe would wait for a writer for ever, and the worker with it.
+    if not stat.S_ISREG(Path(file).stat().st_mode):
+        raise SettingsError(f"{file}: not a regular file; give the path of a policy file")
     with Path(file).open("rb") as stream:
         content = stream.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:

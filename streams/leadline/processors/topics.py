@@ -132,7 +132,7 @@ def create(settings: Settings, timeout_s: float = 30.0) -> list[str]:
     """
     admin = _admin(settings)
     counts = _counts(admin, settings, timeout_s)
-    partitions = counts.get(EVENTS.name, settings.partitions)
+    partitions = _partitions(counts, settings)
     missing = [topic for topic in TOPICS if topic.name not in counts]
     if not missing:
         return []
@@ -158,6 +158,12 @@ def _not_created(error: KafkaError, name: str, partitions: int, replication: int
     else:
         advice = "Check what the cluster allows, and the rights of this client."
     return (TopicMismatch if error.code() in _REFUSALS else BrokerError)(f"{said}. {advice}")
+
+
+def _partitions(counts: Mapping[str, int], settings: Settings) -> int:
+    """As many as ``leadline.events`` has, or those that must have as many; only where there are none, what the settings say."""
+    kept = [counts[topic.name] for topic in TOPICS if topic.partitioned_as_events and topic.name in counts]
+    return counts.get(EVENTS.name) or max(kept, default=settings.partitions)
 
 
 def ensure(settings: Settings) -> int:

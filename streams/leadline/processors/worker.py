@@ -21,7 +21,7 @@ import faust.worker
 from leadline.commands.fold import fold as real_fold
 from leadline.contracts.topics import EVENTS
 from leadline.detection.policy import DEFAULT_POLICY, Policy
-from leadline.errors import BrokerError, LeadlineError, Refused
+from leadline.errors import BrokerError, LeadlineError, Refused, SettingsError
 from leadline.processors import topics
 from leadline.processors.logs import setup, with_fields
 from leadline.processors.owned import owned
@@ -85,7 +85,11 @@ def _run(settings: Settings, policy: Policy, fold: Fold, now: Callable[[], int])
     for told in unknown_variables():
         log.warning("%s", told)
     if settings.ready_file:
-        Path(settings.ready_file).unlink(missing_ok=True)
+        ready = Path(settings.ready_file)
+        if not ready.parent.is_dir():
+            where = str(ready.parent)
+            raise SettingsError(f"LEADLINE_READY_FILE is {str(ready)!r}: there is no directory {where!r}. Make it first.")
+        ready.unlink(missing_ok=True)
     try:
         if settings.policy_file:
             policy = read_policy(settings.policy_file)
