@@ -80,9 +80,24 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
         pairs: Iterable[tuple[bytes, bytes]] = self.data._visible_items(self.data._db_for_partition(partition))
         return pairs
 
+    def _open_all(self, partitions: Iterable[int]) -> None:
+        """Open the local copies; one that is damaged is only a copy: it is put aside, and the changelog restores it."""
+        for partition in partitions:
+            try:
+                self.data._db_for_partition(partition)
+            except Exception as error:  # rocksdict raises bare Exception.
+                if "lock" in str(error).lower():
+                    raise  # Somebody else's, not damaged.
+                log.warning(
+                    "the local copy of a partition cannot be opened: it is wiped and restored",
+                    extra=with_fields(partition=partition, error=str(error)),
+                )
+                self.wipe(partition)
+
     async def on_rebalance(self, assigned: set[TP], revoked: set[TP], newly_assigned: set[TP], generation_id: int = 0) -> None:
         """Partitions have changed hands. A local copy that is ahead of the changelog's end belongs to another log (the topic
         was made anew, or the broker lost it): it is wiped, as its watermarks would hide the new log's records."""
+        self._open_all(tp.partition for tp in assigned if tp.topic == SESSIONS.name)
         await super().on_rebalance(assigned, revoked, newly_assigned, generation_id)
         ours = {tp.partition: tp for tp in assigned if tp.topic == SESSIONS.name}
         kept = {number: self.persisted_offset(tp) for number, tp in ours.items()}
