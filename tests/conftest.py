@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.fixtures import broker, kafka  # noqa: F401 - fixtures
+from tests.support.fixtures import bootstrap, broker, fresh_bootstrap, kafka  # noqa: F401 - fixtures
 
 # The same examples on every run: a red test stays red until somebody mends it. Exploring is `--hypothesis-profile=explore`.
 settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("explore", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Who uses a broker is marked so: `make kafka-test` forgets nobody."""
+    for item in items:
+        used = getattr(item, "fixturenames", ())
+        for name in ("broker", "kafka"):
+            if name in used:
+                item.add_marker(name)

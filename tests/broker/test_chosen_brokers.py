@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -10,10 +13,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support import brokers
-from tests.support.fixtures import broker, kafka
+from tests.support import brokers, java
 
-__all__ = ["broker", "kafka"]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -37,13 +39,43 @@ def test_a_misspelt_choice_is_an_error(value: str) -> None:
         brokers.chosen({"LEADLINE_TEST_BROKERS": value})
 
 
-def test_missing_java_is_a_plain_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine without Java gets a sentence for the skip, not a traceback."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert brokers.unavailable({}) == "Apache Kafka needs java (17 or later) on the PATH"
+def install(folder: Path, version: str) -> Path:
+    """A stand-in for Java in ``folder/bin``."""
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
+    program.chmod(0o755)
+    return program
 
 
-@pytest.mark.broker
+def test_a_java_that_is_too_old_is_none(tmp_path: Path) -> None:
+    """Wherever it is looked for: the first that is new enough counts, and without one there is a sentence."""
+    old, older, new = (install(tmp_path / name, version) for name, version in (("a", "11.0.2"), ("b", "1.8.0"), ("c", "21.0.1")))
+    environ = {"JAVA_HOME": str(old.parents[1]), "PATH": str(older.parent)}
+    assert java.find(environ, tmp_path / "nothing") is None
+    assert java.find({**environ, "PATH": f"{new.parent}"}, tmp_path / "nothing") == str(new)
+    assert java.find(environ, tmp_path) == str(new)
+
+
+def test_missing_java_is_a_plain_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "find", lambda environ: None)
+    assert brokers.unavailable({}) == (
+        "Apache Kafka needs Java 17 or later: there is none in JAVA_HOME, on the PATH or below /usr/lib/jvm"
+    )
+
+
+def test_a_broker_that_was_asked_for_and_cannot_run_fails(tmp_path: Path) -> None:
+    """A run that skipped would look like a good one."""
+    program = install(tmp_path / "jdk", "17.0.1")
+    environ = {**os.environ, "JAVA_HOME": str(program.parents[1]), "KAFKA_HOME": str(tmp_path), "LEADLINE_TEST_BROKERS": "kafka"}
+    command = [sys.executable, "-m", "pytest", "-m", "broker or kafka", "-rs", str(Path(__file__).relative_to(ROOT))]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "KAFKA_HOME has no Kafka jars" in done.stdout
+    assert "2 errors" in done.stdout
+    assert "skipped" not in done.stdout
+
+
 def test_one_member_commits_and_goes_on(broker: brokers.Broker) -> None:
     """A group's only member reads, commits, leaves, and its successor goes on from there."""
     topic = f"t-{uuid.uuid4().hex}"
@@ -75,7 +107,6 @@ def test_one_member_commits_and_goes_on(broker: brokers.Broker) -> None:
     assert seen == [b"first", b"second"]
 
 
-@pytest.mark.kafka
 def test_kafka_keeps_its_records_across_kill_and_restart(kafka: brokers.ApacheKafka) -> None:
     """The helper's kill -9 and restart keep the port and the data."""
     topic = f"t-{uuid.uuid4().hex}"

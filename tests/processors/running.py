@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, Message, Producer, TopicPartition
 
 from leadline.commands.fold import Incoming
+from tests.support.wiped import group
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 45.0
@@ -29,10 +30,18 @@ def until(what: str, check: Callable[[], Any], limit_s: float = WAIT_S) -> Any:
     return answer
 
 
-class RunningWorker:
-    """``python -m tests.processors.fake_worker``, or another ``module``; ``options`` are settings by name."""
+FAKE = ("tests.processors.fake_worker",)
+"""The worker with the tiny fold."""
+REAL = ("leadline.processors.worker",)
+"""The worker as it ships."""
+MONITOR = ("leadline.cli.main", "monitor")
+"""The worker as users start it."""
 
-    def __init__(self, bootstrap: str, folder: Path, module: str = "tests.processors.fake_worker", **options: Any) -> None:
+
+class RunningWorker:
+    """``python -m COMMAND`` as a process; ``options`` are settings by name, an empty one is left out."""
+
+    def __init__(self, bootstrap: str, folder: Path, command: Sequence[str] = FAKE, **options: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.ready_file = folder / "ready.json"
@@ -41,19 +50,20 @@ class RunningWorker:
         settings: dict[str, Any] = {
             "bootstrap": bootstrap,
             "data_dir": folder / "data",
+            "app_id": group(),
             "instance_id": "worker-1",
             "partitions": 4,
             "ready_file": self.ready_file,
+            "create_topics": True,
             "drain_s": 15,
             **options,
         }
-        command = [sys.executable, "-m", module, "--create-topics"]
-        for name, value in settings.items():
-            if value != "":
-                command += [f"--{name.replace('_', '-')}", str(value)]
         environ = {name: value for name, value in os.environ.items() if not name.startswith("LEADLINE_")}
+        environ |= {f"LEADLINE_{name.upper()}": str(value) for name, value in settings.items() if value != ""}
         self._log = self.log_file.open("ab")
-        self.process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=self._log, stderr=self._log)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", *command], cwd=ROOT, env=environ, stdout=self._log, stderr=self._log
+        )
 
     @property
     def log(self) -> str:
@@ -94,7 +104,7 @@ class Topics:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "message.max.bytes": 2_000_000})
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -189,11 +199,13 @@ def bodies(messages: Iterable[Message]) -> list[dict[str, Any]]:
 
 
 def incoming(message: Message) -> Incoming:
+    """As a worker takes it: only the broker's own stamp is a receive time."""
+    kind, stamp = message.timestamp()
     return Incoming(
         message.key(),
         message.value(),
         message.partition(),
         message.offset(),
-        message.timestamp()[1],
+        stamp if kind == TIMESTAMP_LOG_APPEND_TIME else -1,
         message.headers() or (),
     )

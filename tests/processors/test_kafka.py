@@ -13,23 +13,26 @@ from confluent_kafka.admin import AdminClient
 from leadline.processors import topics as declared
 from leadline.processors import worker
 from leadline.settings import Settings
-from tests.processors.running import RunningWorker, Topics, round_event, until
+from tests.processors import test_real_fold as real
+from tests.processors.running import MONITOR, RunningWorker, Topics, round_event, until
 from tests.processors.test_crashes import found, oracle, settled, under_way
 from tests.support import brokers
+from tests.support.wiped import wipe
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.ApacheKafka]:
-    """A node of our own: it is killed and restarted here. The log and the group live on from test to test."""
-    if "kafka" not in brokers.chosen():
-        pytest.skip("needs Apache Kafka: set LEADLINE_TEST_BROKERS=kafka")
-    if reason := brokers.unavailable():
-        pytest.skip(reason)
-    with brokers.ApacheKafka(tmp_path_factory.mktemp("kafka")) as started:
-        declared.create(Settings(bootstrap=started.bootstrap, partitions=4))
-        yield started
+def _clean(kafka: brokers.ApacheKafka) -> None:
+    wipe(kafka.bootstrap)
+    declared.create(Settings(bootstrap=kafka.bootstrap, partitions=4))
+
+
+@pytest.fixture
+def node(kafka: brokers.ApacheKafka, _clean: None) -> Iterator[brokers.ApacheKafka]:
+    """The node, up at each test's start and end. The log and the group live on from test to test."""
+    yield kafka
+    kafka.revive()
 
 
 @pytest.fixture
@@ -113,7 +116,10 @@ def test_a_worker_that_was_frozen_and_wakes_up(node: brokers.ApacheKafka, topics
         while ids(topics) != oracle(topics)[:2] and time.monotonic() < deadline:
             time.sleep(0.3)
         assert ids(topics) == oracle(topics)[:2]
+        one.ready_file.unlink()
         one.process.send_signal(signal.SIGCONT)
+        # What it had begun is written by then; the last word on each session must come from what is sent now.
+        one.ready()
         Stream.send(topics, 300)
         topics.flush()
         settled(topics, 90)
@@ -195,3 +201,31 @@ def test_a_broker_that_stays_away_ends_a_busy_worker(node: brokers.ApacheKafka, 
         settled(topics, 60)
     finally:
         running.stop()
+
+
+def test_the_broker_is_killed_and_comes_back_under_the_real_monitor(
+    kafka: brokers.ApacheKafka, fresh_bootstrap: str, tmp_path: Path
+) -> None:
+    """``leadline monitor`` waits and goes on by itself: every inversion is found once, and the states are those of the log."""
+    running = RunningWorker(fresh_bootstrap, tmp_path, MONITOR, broker_away_s=90)
+    topics = Topics(fresh_bootstrap)
+    try:
+        running.ready()
+        for number in range(150):
+            real.send(topics, f"before-{number}")
+        topics.flush()
+        under_way(topics, 20)
+        kafka.kill()
+        for number in range(50):
+            real.send(topics, f"meanwhile-{number}")
+        time.sleep(2)
+        kafka.start()
+        topics.flush()
+        real.settled(topics, exactly=True)
+        assert len(real.inversions(topics, 200)) == 200
+        assert running.process.poll() is None, running.log
+        assert running.stop() == worker.OK, running.log
+    finally:
+        running.stop()
+        topics.close()
+        kafka.revive()

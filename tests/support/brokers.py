@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -24,15 +25,17 @@ from confluent_kafka.admin import AdminClient
 
 from leadline.broker import EmbeddedBroker, handshake
 from leadline.broker.kept import kept, kept_pid
+from tests.support import java
 from tests.support.ports import free_ports, port_owner
 
-__all__ = ["ApacheKafka", "Broker", "KafkaNode", "chosen", "start", "unavailable"]
+__all__ = ["ApacheKafka", "Broker", "KafkaNode", "chosen", "prepare", "start", "unavailable"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _POM = _ROOT / "tests" / "kafka" / "pom.xml"
 _CACHE = _ROOT / ".cache" / "kafka"
 _HOST = "127.0.0.1"
 _STOP_S = 30.0
+_FETCH_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,9 @@ def chosen(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def unavailable(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Why Apache Kafka cannot be started here, as a sentence for a skip; None when it can."""
-    if shutil.which("java") is None:
-        return "Apache Kafka needs java (17 or later) on the PATH"
+    """Why Apache Kafka cannot be started here, as a sentence; None when it can, as far as can be told offline."""
+    if java.find(environ) is None:
+        return f"Apache Kafka needs Java {java.LEAST} or later: there is none in JAVA_HOME, on the PATH or below /usr/lib/jvm"
     if environ.get("KAFKA_HOME"):
         libs = Path(environ["KAFKA_HOME"]) / "libs"
         return None if any(libs.glob("kafka_*.jar")) else f"KAFKA_HOME has no Kafka jars: {libs} holds no kafka_*.jar"
@@ -80,25 +83,42 @@ def kafka_jars() -> Path:
         fresh = _CACHE / f"libs.{os.getpid()}"
         shutil.rmtree(fresh, ignore_errors=True)
         command = ["mvn", "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
-        done = subprocess.run(
-            [*command, "-DincludeScope=runtime", f"-DoutputDirectory={fresh}"],
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [*command, "-DincludeScope=runtime", f"-DoutputDirectory={fresh}"],
+                capture_output=True,
+                text=True,
+                timeout=_FETCH_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"mvn did not fetch Kafka's jars within {_FETCH_S:g} s; is Maven Central reachable?") from None
         if done.returncode != 0:
-            raise RuntimeError(f"mvn could not fetch Kafka's jars:\n{(done.stdout + done.stderr)[-2000:]}")
+            said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
+            raise RuntimeError(f"mvn could not fetch Kafka's jars: {' '.join(said[:1]) or 'it does not say why'}")
         shutil.rmtree(libs, ignore_errors=True)
         fresh.rename(libs)
         shutil.copyfile(_POM, _CACHE / "pom.xml")
     return libs
 
 
+def prepare() -> str | None:
+    """Fetch what Apache Kafka needs; why that cannot be had, or None when it is all here. May block for minutes."""
+    reason = unavailable()
+    if reason is None:
+        try:
+            kafka_jars()
+        except (RuntimeError, OSError) as error:
+            return str(error)
+    return reason
+
+
 def _java(memory: str, *arguments: str) -> list[str]:
     # The flags make a JVM of this size start soonest, at the price of peak speed that no test needs.
     options = [f"-Xmx{memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-    return ["java", *options, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{kafka_jars()}/*", *arguments]
+    program = java.find()
+    assert program is not None
+    return [program, *options, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{kafka_jars()}/*", *arguments]
 
 
 @dataclass
@@ -233,6 +253,16 @@ class ApacheKafka:
         for node in self.nodes:
             node.kill()
 
+    def revive(self) -> None:
+        """Start again the nodes that are down."""
+        down = [node for node in self.nodes if node.process is None or node.process.poll() is not None]
+        for node in down:
+            node.kill()
+            node.start()
+        for node in down:
+            node.wait_ready()
+        self._wait_registered(60.0)
+
     def restart(self) -> None:
         """Stop and start on the same ports with the same data."""
         self.stop()
@@ -320,3 +350,7 @@ def start(kind: str, directory: Path) -> tuple[Broker, EmbeddedBroker | ApacheKa
         return Broker(kafka.start(), kind), kafka
     embedded = EmbeddedBroker()
     return Broker(embedded.start(), kind), embedded
+
+
+if __name__ == "__main__":
+    sys.exit(prepare())
