@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Many tests wait for processes of their own more than they compute: four at a time also where there are fewer cores.
+JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); [ $$n -gt 4 ] && echo $$n || echo 4)
 
 .PHONY: help setup demo test lint format kafka-test clean
 
@@ -14,6 +16,8 @@ setup: $(STAMP)  ## Create .venv with everything that development and the demo n
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Leadline needs Python 3.11 or later; name one: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+		{ echo "Python's venv module is missing; install it, on Debian and Ubuntu with: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(STAMP)
@@ -22,10 +26,11 @@ demo: $(STAMP)  ## Watch a fleet of agents being monitored, halted, repaired and
 	$(BIN)/leadline demo $(ARGS)
 
 test: $(STAMP)  ## Run the tests on the embedded broker (ARGS='-k inversion' narrows)
-	$(BIN)/python -m pytest -n 4 $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
-kafka-test: $(STAMP)  ## Run the tests that need a broker a second time, on Apache Kafka (needs Java 17 and Maven)
-	LEADLINE_TEST_BROKERS=kafka $(BIN)/python -m pytest -m 'broker or kafka' $(ARGS)
+kafka-test: $(STAMP)  ## Run the tests that need a broker a second time, on Apache Kafka (needs Java 17, and Maven or KAFKA_HOME)
+	$(BIN)/python -m tests.support.brokers
+	LEADLINE_TEST_BROKERS=kafka $(BIN)/python -m pytest -n 2 --dist loadfile -m 'broker or kafka' $(ARGS)
 
 lint: $(STAMP)  ## Check style and types
 	$(BIN)/ruff check .

@@ -64,6 +64,19 @@ def test_missing_java_is_a_plain_reason(monkeypatch: pytest.MonkeyPatch) -> None
     )
 
 
+def test_jars_that_cannot_be_fetched_are_a_plain_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As where Maven Central is out of reach: a sentence with Maven's own first error, and nothing half-made is taken for whole."""
+    program = tmp_path / "mvn"
+    program.write_text("#!/bin/sh\necho '[ERROR] Could not transfer artifact'\necho '[ERROR] and more'\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("KAFKA_HOME", raising=False)
+    monkeypatch.setattr(brokers, "_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(java, "find", lambda environ=None: "java")
+    for _ in range(2):
+        assert brokers.prepare() == "mvn could not fetch Kafka's jars: [ERROR] Could not transfer artifact"
+
+
 def test_a_broker_that_was_asked_for_and_cannot_run_fails(tmp_path: Path) -> None:
     """A run that skipped would look like a good one."""
     program = install(tmp_path / "jdk", "17.0.1")
