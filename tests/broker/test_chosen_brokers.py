@@ -65,7 +65,7 @@ def test_missing_java_is_a_plain_reason(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_jars_that_cannot_be_fetched_are_a_plain_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As where Maven Central is out of reach: a sentence with Maven's own first error, and nothing half-made is taken for whole."""
+    """Maven Central is out of reach: a sentence with Maven's own first error; what is half-made is not taken for whole."""
     program = tmp_path / "mvn"
     program.write_text("#!/bin/sh\necho '[ERROR] Could not transfer artifact'\necho '[ERROR] and more'\nexit 1\n")
     program.chmod(0o755)
