@@ -18,7 +18,7 @@ from leadline.commands.fold import Incoming
 from tests.support.wiped import group
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 45.0
+WAIT_S = 90.0
 
 
 def until(what: str, check: Callable[[], Any], limit_s: float = WAIT_S) -> Any:

@@ -58,7 +58,7 @@ def found(topics: Topics) -> tuple[set[str], set[str], dict[str, SessionState]]:
     )
 
 
-def settled(topics: Topics, limit_s: float = 30.0) -> None:
+def settled(topics: Topics, limit_s: float = 90.0) -> None:
     """Wait until what is found equals the oracle, then compare once more for a readable failure."""
     deadline = time.monotonic() + limit_s
     while found(topics) != oracle(topics) and time.monotonic() < deadline:
