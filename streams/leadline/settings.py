@@ -61,6 +61,8 @@ class Settings:
     """How long a stopping worker may take to finish what it has begun."""
     dead_letter_s: float = 10.0
     """How long one batch waits for the dead-letter topic before it goes on without."""
+    heartbeat_s: float = 5.0
+    """How often the agents are told that the monitor is there: a record for each partition. 0: never."""
     idempotence: bool = False
     """Use the idempotent producer. Not every broker has one."""
     verify_end_offsets: bool = False
@@ -242,6 +244,7 @@ _READERS: dict[str, Reader] = {
     "broker_away_s": _seconds(1.0, 86_400.0),
     "drain_s": _seconds(0.1, 3_600.0),
     "dead_letter_s": _seconds(0.1, 600.0),
+    "heartbeat_s": _seconds(0.0, 3_600.0),
     "idempotence": _flag,
     "verify_end_offsets": _flag,
     "max_request_bytes": _integer(1_000, 100_000_000),

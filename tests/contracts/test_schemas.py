@@ -25,7 +25,7 @@ from leadline.contracts.events import (
     SessionStart,
     Summary,
 )
-from leadline.contracts.orders import Cause, Command, Measured, Parameters, Target, Tick, Violation
+from leadline.contracts.orders import Cause, Command, Heartbeat, Measured, Parameters, Target, Tick, Violation
 from leadline.contracts.schemas import RECORDS, file_name, schema_of, write_schemas
 from leadline.contracts.session_state import (
     CommandState,
@@ -115,6 +115,7 @@ SAMPLES: list[msgspec.Struct] = [
         reason="r",
         parameters=Parameters(target_raw_ratio=0.3, plan=[Target(summary_id="n1", depth=1)]),
     ),
+    Heartbeat(partition=3, at=NOW, every_ms=5_000, through=17),
     SessionState(
         session_id="s",
         agent_id="a",

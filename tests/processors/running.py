@@ -56,6 +56,8 @@ class RunningWorker:
             "ready_file": self.ready_file,
             "create_topics": True,
             "drain_s": 15,
+            # Whoever counts commands does not want them.
+            "heartbeat_s": 0,
             **options,
         }
         environ = {name: value for name, value in os.environ.items() if not name.startswith("LEADLINE_")}

@@ -37,8 +37,11 @@ class Wired:
 
         monkeypatch.setattr(MonitorApp, "hand_over", hand_over)
         monkeypatch.setattr(MonitorApp, "flowing", lambda _app: True)
+        monkeypatch.setattr(MonitorApp, "active_partitions", lambda _app, _topic: {0, 1})
         monkeypatch.setattr(MonitorApp, "consumer", SimpleNamespace(commit=lambda: asyncio.sleep(0)))
-        self.monitor = topology.wire(Settings(data_dir=folder, instance_id="w"), now=lambda: self.now, partitions=2)
+        self.monitor = topology.wire(
+            Settings(data_dir=folder, instance_id="w", heartbeat_s=0.01), now=lambda: self.now, partitions=2
+        )
         self.app = self.monitor.app
         self.app.conf.tabledir.mkdir(parents=True)
 
@@ -109,12 +112,19 @@ async def test_each_stage_reads_and_writes_what_it_says(wired: Wired) -> None:
     (agent,) = app.agents.values()
     (table,) = app.tables.values()
     values = inverting()
-    reads = {"watch": agent.channel.get_topic_name(), "restore": table.changelog_topic.get_topic_name(), "clock": "deadlines"}
+    reads = {"watch": agent.channel.get_topic_name(), "restore": table.changelog_topic.get_topic_name()}
+    reads |= {"clock": "deadlines", "heartbeat": "time"}
     writes = {"restore": set[str]()}
     writes["watch"] = await wired.run([agent.fun(stream(values))], lambda: counts["events"] == len(values))
     wired.now += DAY
     # The engine hands its tasks the app or nothing, and so do we.
-    writes["clock"] = await wired.run([task() for task in app._app_tasks], lambda: counts["ticks"] > 0)
+    tasks = {task.__name__: task for task in app._app_tasks}
+    writes["clock"] = await wired.run([tasks["tick"]()], lambda: counts["ticks"] > 0)
+    sent = len(wired.sent)
+    writes["heartbeat"] = await wired.run([tasks["heartbeat"]()], lambda: len(wired.sent) >= sent + 2)
+    told = {record.partition: json.loads(record.value or b"") for record in wired.sent[sent : sent + 2]}
+    assert {partition: one.get("through", -1) for partition, one in told.items()} == {0: -1, 1: len(values)}
+    assert {record.key for record in wired.sent[sent:]} == {None}
     assert [(stage.name, stage.reads, set(stage.writes)) for stage in STAGES] == [
         (stage.name, reads[stage.name], writes[stage.name]) for stage in STAGES
     ]

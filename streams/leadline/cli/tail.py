@@ -16,12 +16,15 @@ from leadline.cli import exits
 from leadline.cli.kafka import bootstrap_option, consumer, partitions_of, settings_for
 from leadline.cli.screen import SEVERITY_STYLE, console, emit_json, safe
 from leadline.contracts.codec import decode_command, decode_violation
+from leadline.contracts.orders import Heartbeat
 from leadline.contracts.topics import COMMANDS, DEAD_LETTERS, VIOLATIONS
 from leadline.errors import BrokerError, Malformed
 
 __all__ = ["tail"]
 
 _TOPICS: Final = {"violations": VIOLATIONS.name, "commands": COMMANDS.name, "dead-letters": DEAD_LETTERS.name}
+_HEARTBEAT: Final = str(Heartbeat.__struct_config__.tag).encode()
+"""Of use to agents only."""
 
 
 @click.command("tail", epilog=exits.EPILOG)
@@ -54,6 +57,8 @@ def tail(what: str, bootstrap: str | None, from_beginning: bool, as_json: bool, 
             error = message.error()
             if error is not None:
                 _raise(error, topic)
+                continue
+            if ("schema", _HEARTBEAT) in (message.headers() or ()):
                 continue
             show(message)
             seen, last = seen + 1, time.monotonic()

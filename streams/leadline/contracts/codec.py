@@ -18,14 +18,14 @@ import orjson
 
 from leadline.contracts import limits
 from leadline.contracts.events import Ack, AgentEvent, Checkpoint, Round, SessionEnd, SessionStart
-from leadline.contracts.orders import Command, Tick, Violation
+from leadline.contracts.orders import Command, Heartbeat, Tick, Violation
 from leadline.contracts.reasons import Reason
 from leadline.contracts.text import safe
 from leadline.contracts.times import parse_ms
 from leadline.contracts.unknown import strip_unknown
 from leadline.errors import Malformed
 
-__all__ = ["Decoded", "Event", "decode_command", "decode_event", "decode_violation", "encode"]
+__all__ = ["Decoded", "Event", "decode_command", "decode_event", "decode_order", "decode_violation", "encode"]
 
 Event = AgentEvent | Tick
 Kinds = dict[str, type[msgspec.Struct]]
@@ -40,6 +40,7 @@ _EVENTS: Kinds = {
     "leadline.tick": Tick,
 }
 _COMMANDS: Kinds = {"leadline.command": Command}
+_ORDERS: Kinds = {**_COMMANDS, "leadline.heartbeat": Heartbeat}
 _VIOLATIONS: Kinds = {"leadline.violation": Violation}
 
 _MAJOR = 1
@@ -47,6 +48,7 @@ _SCHEMA = re.compile(r"([a-z][a-z-]*\.[a-z][a-z-]*)/(\d{1,6})(?:\.(\d{1,6}))?", 
 
 _event_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _command_decoder = msgspec.json.Decoder(Command)
+_order_decoder: msgspec.json.Decoder[Command | Heartbeat] = msgspec.json.Decoder(Command | Heartbeat)
 _violation_decoder = msgspec.json.Decoder(Violation)
 
 
@@ -86,8 +88,13 @@ def decode_event(value: bytes | None) -> Decoded:
 
 
 def decode_command(value: bytes | None) -> Command:
-    """One value of ``leadline.commands``, as an agent reads it. Raises :class:`Malformed`, nothing else."""
+    """One command of ``leadline.commands``. Raises :class:`Malformed`, nothing else."""
     return _decode(value, _command_decoder, _COMMANDS)
+
+
+def decode_order(value: bytes | None) -> Command | Heartbeat:
+    """One value of ``leadline.commands``, as an agent reads it. Raises :class:`Malformed`, nothing else."""
+    return _decode(value, _order_decoder, _ORDERS)
 
 
 def decode_violation(value: bytes | None) -> Violation:

@@ -12,6 +12,7 @@ __all__ = [
     "Cause",
     "Command",
     "CommandKind",
+    "Heartbeat",
     "Measured",
     "Mode",
     "Parameters",
@@ -149,6 +150,25 @@ class Command(
     caused_by: Cause = Cause()
     traceparent: str = ""
     tracestate: str = ""
+
+
+class Heartbeat(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="schema",
+    tag="leadline.heartbeat/1",
+):
+    """The monitor is there: written now and then by the worker that owns a partition, for all the agents that listen on it."""
+
+    partition: Count
+    at: Timestamp
+    every_ms: Count
+    """When the next one is to be expected."""
+    through: int = -1
+    """Events of this partition below this offset have been judged, and their commands stand before this record; -1: not known."""
 
 
 class Tick(

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from leadline.contracts.events import Ack, Checkpoint, Round, SessionEnd, SessionStart
-from leadline.contracts.orders import Command, Tick, Violation
+from leadline.contracts.orders import Command, Heartbeat, Tick, Violation
 from leadline.contracts.session_state import SessionState
 
 __all__ = ["RECORDS", "file_name", "schema_of", "write_schemas"]
@@ -32,6 +32,7 @@ RECORDS: Final[tuple[type[msgspec.Struct], ...]] = (
     Tick,
     Violation,
     Command,
+    Heartbeat,
     SessionState,
 )
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

@@ -66,7 +66,7 @@ VIOLATIONS: Final = Topic(
 COMMANDS: Final = Topic(
     "leadline.commands",
     "session id",
-    ("leadline.command/1",),
+    ("leadline.command/1", "leadline.heartbeat/1"),
     ("monitor",),
     ("agents",),
     True,

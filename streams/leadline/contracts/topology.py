@@ -29,6 +29,7 @@ STAGES: Final = (
         "decodes, judges and remembers; outputs are confirmed before the state is written and the offset committed",
     ),
     Stage("restore", SESSIONS.name, (), "brings back a partition's sessions after a restart or rebalance"),
+    Stage("heartbeat", "time", (COMMANDS.name,), "tells the agents of each partition that somebody judges it, and how far"),
     Stage("clock", "deadlines", (EVENTS.name,), "sends a tick into a session's own partition when its deadline comes"),
 )
 """In the order of the flow."""

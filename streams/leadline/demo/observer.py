@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from leadline.agent.kafka import take
-from leadline.contracts.codec import decode_command, decode_event, decode_violation
+from leadline.contracts.codec import decode_event, decode_order, decode_violation
 from leadline.contracts.events import Ack, Round
 from leadline.contracts.orders import Command, Violation
 from leadline.contracts.session_state import SessionState, decode_state
@@ -151,7 +151,9 @@ class Observer:
             self._viewer.on_violation(violation)
 
     def _command(self, value: bytes | None) -> None:
-        command = decode_command(value)
+        command = decode_order(value)
+        if not isinstance(command, Command):
+            return
         if command.session_id in self._mine and command.command_id not in self.observed.commands:
             self.observed.commands[command.command_id] = command
             self._viewer.on_command(command)

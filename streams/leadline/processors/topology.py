@@ -3,6 +3,7 @@
 ::
 
     leadline.events ──> watch ──> leadline.violations, leadline.commands, leadline.dead-letters
+    time ──> heartbeat ──> leadline.commands
          ^                └─────> leadline.sessions ──> restore (after a rebalance)
          └── clock <── deadlines of the sessions
 """
@@ -25,6 +26,7 @@ from leadline.errors import LeadlineError
 from leadline.processors.app import events_topic, make_app
 from leadline.processors.clock import Clock, run_clock
 from leadline.processors.engine import MonitorApp
+from leadline.processors.heartbeat import run_heartbeat
 from leadline.processors.outputs import Delivery
 from leadline.processors.policy_source import PolicySource
 from leadline.processors.table import STORE_OPTIONS, Sessions, SessionsTable
@@ -79,6 +81,15 @@ def wire(
     async def tick() -> None:
         await run_clock(clock, delivery.confirm, app.flowing, now, counts)
 
+    async def heartbeat() -> None:
+        await run_heartbeat(
+            lambda: {partition: watch.through.get(partition, -1) for partition in app.active_partitions(EVENTS.name)},
+            delivery.confirm,
+            app.flowing,
+            now,
+            settings.heartbeat_s,
+        )
+
     async def revoked(_app: Any, revoked: Any, **_: Any) -> None:
         partitions = {tp.partition for tp in revoked if tp.topic == EVENTS.name}
         await watch.quiesce(partitions, settings.session_timeout_s / 2)
@@ -106,6 +117,7 @@ def wire(
         await policies.watch()
 
     app.task(tick)
+    app.task(heartbeat)
     app.task(follow_policy)
     app.on_partitions_revoked.connect(revoked, weak=False)
     table.on_recover(restored)

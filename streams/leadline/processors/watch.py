@@ -73,6 +73,8 @@ class Watch:
         self._now = now
         self._settings = settings
         self._counts = counts
+        self.through: dict[int, int] = {}
+        """By partition, the offset below which every event has been judged and stored, where that is known."""
         self._pending: dict[int, deque[Any]] = defaultdict(deque)
         self._most = 4 * settings.batch_max
         self._wake = asyncio.Event()
@@ -172,6 +174,7 @@ class Watch:
         for batch in batches:
             for event in batch.events:
                 event.ack()
+            self.through[batch.partition] = batch.events[-1].message.offset + 1
             self._clock.applied(batch.partition, batch.folded.states, batch.events[-1].message.offset, self._now())
             self._count(batch)
         self._commit_soon()
@@ -226,6 +229,8 @@ class Watch:
         revoked = list(partitions)
         self._sessions.forget(revoked)
         self._clock.drop(revoked)
+        for partition in revoked:
+            self.through.pop(partition, None)
 
     async def drain(self, limit_s: float) -> None:
         """For a stop: take nothing new, end what is in flight, commit it."""
