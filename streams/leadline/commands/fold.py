@@ -13,20 +13,22 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from leadline.commands.incidents import next_deadline, settle
+from leadline.commands.lifecycle import Move
 from leadline.contracts import limits
-from leadline.contracts.codec import Decoded, decode_event
-from leadline.contracts.events import Ack, SessionEnd
+from leadline.contracts.codec import Decoded, Event, decode_event
+from leadline.contracts.events import Ack, Round, SessionEnd
 from leadline.contracts.ids import state_key
 from leadline.contracts.orders import Cause, Command, Tick, Violation
 from leadline.contracts.reasons import Reason
 from leadline.contracts.session_state import SessionState
 from leadline.contracts.times import parse_ms
-from leadline.contracts.trace import read_trace
+from leadline.contracts.trace import NO_TRACE, TraceContext, read_trace
 from leadline.detection.observe import observe
 from leadline.detection.policy import FleetPolicy, Policy
+from leadline.detection.rounds import Arrival
 from leadline.errors import Malformed
 
-__all__ = ["DeadLetter", "Folded", "Incoming", "fold"]
+__all__ = ["DeadLetter", "Folded", "Incoming", "Step", "fold"]
 
 _CLOCK_SKEW_MS = 60_000
 
@@ -50,6 +52,22 @@ class DeadLetter(NamedTuple):
     error: str
 
 
+class Step(NamedTuple):
+    """One event that led to something, for those who watch; what is done is all in the other fields of :class:`Folded`."""
+
+    record: Incoming
+    event: Event
+    receive: int
+    """Receive time, ms since 1970."""
+    trace: TraceContext
+    """The event's own; empty for a tick."""
+    state: SessionState
+    """After it."""
+    outputs: slice
+    """Its part of :attr:`Folded.outputs`."""
+    moves: tuple[Move, ...]
+
+
 @dataclass(slots=True)
 class Folded:
     """What a batch led to, in order. ``states``: every session touched, by state key; ``None`` is to be removed.
@@ -66,12 +84,21 @@ class Folded:
     states that could not be read (``unreadable-state``), whose sessions began anew."""
     tolerated: dict[str, int] = field(default_factory=dict)
     """What was read in spite of: ``unknown-fields``, ``newer-minor``, ``bad-time``, ``bad-trace-context``."""
+    rounds: dict[str, int] = field(default_factory=dict)
+    """Rounds applied, by fleet."""
+    disordered: dict[str, int] = field(default_factory=dict)
+    """Rounds that were not simply the next one, by :class:`~leadline.detection.rounds.Arrival`; and ``missing`` ones."""
+    steps: list[Step] = field(default_factory=list)
+    """The events that led to an output, or moved a command or incident, in order."""
 
     def ignore(self, why: str) -> None:
         self.ignored[why] = self.ignored.get(why, 0) + 1
 
     def tolerate(self, what: str, count: int) -> None:
         self.tolerated[what] = self.tolerated.get(what, 0) + count
+
+    def disorder(self, how: str, count: int) -> None:
+        self.disordered[how] = self.disordered.get(how, 0) + count
 
 
 def fold(
@@ -153,8 +180,15 @@ def _apply(
         if receive >= _removal(state, rules):
             folded.states[key] = None
             return
+    gaps = state.counts.gaps
     observation = observe(state, event, receive, rules)
     state = observation.state
+    if isinstance(event, Round):
+        folded.rounds[state.fleet] = folded.rounds.get(state.fleet, 0) + 1
+        if observation.arrival is not Arrival.NEXT and observation.arrival is not None:
+            folded.disorder(observation.arrival.value, 1)
+        elif state.counts.gaps > gaps:
+            folded.disorder("missing", state.counts.gaps - gaps)
     state.offset = record.offset
     if decoded.unknown_fields:
         folded.tolerate("unknown-fields", decoded.unknown_fields)
@@ -163,6 +197,7 @@ def _apply(
     if decoded.bad_time:
         folded.tolerate("bad-time", 1)
         state.counts = replace(state.counts, bad_time=state.counts.bad_time + 1)
+    trace = NO_TRACE
     if record.headers:
         trace = read_trace(record.headers)
         if trace.traceparent:
@@ -171,7 +206,13 @@ def _apply(
             folded.tolerate("bad-trace-context", 1)
     event_id = "" if isinstance(event, Tick) else event.event_id
     cause = Cause(event_id=event_id, partition=record.partition, offset=record.offset)
-    folded.outputs.extend(settle(observation, event, receive, rules, cause, policy.version, max(now, receive)))
+    moves: list[Move] = []
+    outputs = settle(observation, event, receive, rules, cause, policy.version, max(now, receive), moves)
+    if outputs or moves:
+        first = len(folded.outputs)
+        folded.outputs.extend(outputs)
+        part = slice(first, first + len(outputs))
+        folded.steps.append(Step(record, event, receive, trace, state, part, tuple(moves)))
     state.deadline = next_deadline(state, rules)
     folded.states[key] = state
 

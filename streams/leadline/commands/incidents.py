@@ -12,7 +12,7 @@ from typing import get_args
 from msgspec.structs import replace
 
 from leadline.commands import issue
-from leadline.commands.lifecycle import Instruction, Signal, advance
+from leadline.commands.lifecycle import Instruction, Move, Signal, advance
 from leadline.contracts import ids, limits
 from leadline.contracts.codec import Event
 from leadline.contracts.events import Ack, Round
@@ -49,18 +49,21 @@ def settle(
     cause: Cause,
     version: str = "",
     sent_at: int | None = None,
+    moves: list[Move] | None = None,
 ) -> Outputs:
     """Decide what is done about an observation at ``now`` (ms since 1970): updates its state, returns what to send.
 
     ``now`` is the event's own receive time, so that a replay ends in the same state; ``sent_at`` (unless given, ``now``) stamps
     the records that go out.
 
-    ``version`` of the policy is named in what is sent; ids do not depend on it.
+    ``version`` of the policy is named in what is sent; ids do not depend on it. ``moves``, where given, is told what became of
+    the commands and incidents that were there.
     """
     state = observation.state
     if not observation.findings and not state.incidents and not isinstance(event, Ack):
         return []  # Nearly every event of a healthy fleet.
-    outputs = _Settlement(observation.state, now, policy, cause, now if sent_at is None else sent_at).run(observation, event)
+    sent_at = now if sent_at is None else sent_at
+    outputs = _Settlement(observation.state, now, policy, cause, sent_at, [] if moves is None else moves).run(observation, event)
     return [replace(item, policy=version) for item in outputs] if version else outputs
 
 
@@ -88,14 +91,15 @@ def _watched(command: CommandState) -> bool:
 class _Settlement:
     """One event's worth of work on one state; exists for the length of one :func:`settle`."""
 
-    __slots__ = ("arrival", "cause", "now", "outputs", "policy", "sent_at", "state")
+    __slots__ = ("arrival", "cause", "moves", "now", "outputs", "policy", "sent_at", "state")
 
-    def __init__(self, state: SessionState, now: int, policy: FleetPolicy, cause: Cause, sent_at: int) -> None:
+    def __init__(self, state: SessionState, now: int, policy: FleetPolicy, cause: Cause, sent_at: int, moves: list[Move]) -> None:
         self.state = state
         self.now = now
         self.sent_at = sent_at
         self.policy = policy
         self.cause = cause
+        self.moves = moves
         self.outputs: Outputs = []
         self.arrival: Arrival | None = None
 
@@ -258,6 +262,7 @@ class _Settlement:
         command = incident.command
         assert command is not None
         after, instruction = advance(command, signal, self.now, self.policy)
+        self.moves.append(Move(incident, command, signal, after.stage))
         incident = replace(incident, command=after)
         if instruction is Instruction.REISSUE:
             incident = self._command(incident, command.kind, command.attempt + 1, command.parameters, command.reason)
@@ -297,6 +302,7 @@ class _Settlement:
     def _resolve(self, incident: Incident) -> None:
         """The measurements say that it is over: release the agent, and whatever was escalated from it."""
         if incident.command is None:
+            self.moves.append(Move(incident, None, Signal.RECOVERED, Stage.RESOLVED))
             self._drop(incident)
         else:
             self._signal(incident, Signal.RECOVERED)
@@ -328,6 +334,7 @@ class _Settlement:
                 continue
             if command.command_id == ack.command_id:
                 if incident.releasing and ack.outcome in ("accepted", "done", "refused"):
+                    self.moves.append(Move(incident, command, _ACK_SIGNALS[ack.outcome], Stage.RESOLVED))
                     self._drop(incident)
                 else:
                     self._signal(incident, _ACK_SIGNALS[ack.outcome])

@@ -23,11 +23,11 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from leadline.contracts.session_state import CommandState, Stage
+from leadline.contracts.session_state import CommandState, Incident, Stage
 from leadline.detection.policy import FleetPolicy
 from leadline.errors import LeadlineError
 
-__all__ = ["FINAL", "TABLE", "IllegalTransition", "Instruction", "Signal", "Transition", "advance"]
+__all__ = ["FINAL", "TABLE", "IllegalTransition", "Instruction", "Move", "Signal", "Transition", "advance"]
 
 
 class Signal(Enum):
@@ -108,6 +108,18 @@ class Transition(NamedTuple):
 
     command: CommandState
     instruction: Instruction
+
+
+class Move(NamedTuple):
+    """What happened to an incident and its command, for those who watch: nothing is decided by it."""
+
+    incident: Incident
+    """As it was before."""
+    command: CommandState | None
+    """As it was before; ``None``: the incident had none."""
+    signal: Signal
+    stage: Stage
+    """Of the command now; RESOLVED also for an incident that had none."""
 
 
 def advance(command: CommandState, signal: Signal, now: int, policy: FleetPolicy) -> Transition:

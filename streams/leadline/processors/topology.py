@@ -33,6 +33,7 @@ from leadline.processors.table import STORE_OPTIONS, Sessions, SessionsTable
 from leadline.processors.topics import require_seen
 from leadline.processors.watch import Fold, Watch
 from leadline.settings import Settings
+from leadline.telemetry.observer import UNOBSERVED, Observer
 
 __all__ = ["Monitor", "make_table", "wire"]
 
@@ -61,10 +62,11 @@ def wire(
     fold: Fold = real_fold,
     now: Callable[[], int] = wall_clock,
     partitions: int | None = None,
+    observer: Observer = UNOBSERVED,
 ) -> Monitor:
     """Build a worker from its settings. Call it inside the event loop that will run it.
 
-    ``policy`` is in force until the file that the settings name, if any, holds another.
+    ``policy`` is in force until the file that the settings name, if any, holds another. ``observer`` is told what happens.
     """
     counts: Counter[str] = Counter()
     app = make_app(settings, partitions)
@@ -74,7 +76,7 @@ def wire(
     sessions = Sessions(table, delivery.confirm, settings.cache_sessions)
     clock = Clock()
     policies = PolicySource(policy, settings.policy_file, counts)
-    watch = Watch(app, sessions, delivery, clock, fold, policies, now, settings, counts)
+    watch = Watch(app, sessions, delivery, clock, fold, policies, now, settings, counts, observer=observer)
 
     app.agent(events, name="watch", concurrency=1, supervisor_strategy=CrashingSupervisor)(_agent(watch))
 

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter_ns
 from typing import Any, Final, NamedTuple, Protocol
 
 from leadline.commands.fold import Folded, Incoming
@@ -26,6 +27,8 @@ from leadline.processors.outputs import Delivery, dead_letter, outgoing
 from leadline.processors.policy_source import PolicySource
 from leadline.processors.table import Sessions
 from leadline.settings import Settings
+from leadline.telemetry.observer import UNOBSERVED, Observer
+from leadline.telemetry.observer import Batch as Told
 
 __all__ = ["Fold", "Watch"]
 
@@ -47,6 +50,7 @@ class _Batch(NamedTuple):
     partition: int
     events: list[Any]
     folded: Folded
+    told: Told
 
 
 class Watch:
@@ -63,7 +67,9 @@ class Watch:
         now: Callable[[], int],
         settings: Settings,
         counts: Counter[str],
+        observer: Observer = UNOBSERVED,
     ) -> None:
+        self._observer = observer
         self._app = app
         self._sessions = sessions
         self._delivery = delivery
@@ -160,14 +166,19 @@ class Watch:
         batches = []
         policy = self._policies.policy
         for partition, events in taken.items():
+            began = perf_counter_ns()
             incoming = [_incoming(event.message) for event in events]
             folded = self._fold(incoming, self._sessions.loader(partition), policy, self._now())
-            batches.append(_Batch(partition, events, folded))
+            told = Told(partition, incoming[0].offset, incoming[-1].offset, len(incoming), folded, began)
+            self._observer.judged(told)
+            batches.append(_Batch(partition, events, folded, told))
             await asyncio.sleep(0)
         await asyncio.gather(
             self._delivery.confirm([outgoing(record, b.partition) for b in batches for record in b.folded.outputs]),
             self._delivery.bury([dead_letter(letter, self._now()) for b in batches for letter in b.folded.dead_letters]),
         )
+        for batch in batches:
+            self._observer.delivered(batch.told)
         if not await self._sessions.write({b.partition: b.folded.states for b in batches}, current):
             log.info("partitions changed hands in the middle of a batch; its records come again")
             return
@@ -231,6 +242,7 @@ class Watch:
         self._clock.drop(revoked)
         for partition in revoked:
             self.through.pop(partition, None)
+        self._observer.revoked(revoked)
 
     async def drain(self, limit_s: float) -> None:
         """For a stop: take nothing new, end what is in flight, commit it."""

@@ -1,0 +1,1 @@
+"""What Leadline tells about itself: names, traces, metrics. Nothing here decides anything, and all of it may be absent."""
