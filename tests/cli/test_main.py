@@ -155,3 +155,21 @@ def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
     )
     assert done.returncode in (0, exits.PIPE_CLOSED)
     assert done.stderr == ""
+
+
+def _shell(line: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-c", line, "bash", sys.executable], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("verb", ["--help", "policy show", "topology --json"])
+def test_a_reader_that_goes_away_is_told_by_the_exit_code_alone(verb: str) -> None:
+    ran = _shell(f'("$1" -m leadline {verb}; echo $? >&2) | true')
+    assert ran.stderr == f"{exits.PIPE_CLOSED}\n"
+
+
+def test_closed_standard_streams_are_nothing_to_read_and_nobody_to_tell() -> None:
+    assert _shell('"$1" -m leadline policy show >&-').returncode == exits.OK
+    assert _shell('"$1" -m leadline --nonsense 2>&-').returncode == exits.USAGE
+    ran = _shell('"$1" -m leadline replay - <&-')
+    assert (ran.returncode, ran.stderr) == (exits.OK, "")
+    assert "0 records" in ran.stdout

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import click
 
 from leadline.cli import exits
@@ -39,6 +41,8 @@ def demo(bootstrap: str | None, create_topics: bool, agents: int, seed: int, dur
 
     options = Options(agents=agents, seed=seed, duration=duration, bootstrap=bootstrap, create_topics=create_topics)
     fleet = plans(options)
+    # Asked to end, it ends like at Ctrl-C: everything that was started is stopped in order.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with _View(f"leadline demo: {agents} agents", console(stderr=as_json)) as view:
         for one in fleet:
             view.set_kind(one.session_id, one.agent_id, one.kind)

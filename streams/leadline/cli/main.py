@@ -5,12 +5,13 @@ A verb's module is imported only when that verb runs, so ``leadline --help`` cos
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import click
@@ -43,6 +44,19 @@ VERBS: Final[dict[str, Verb]] = {
 }
 
 
+class _PipeClosedError(Exception):
+    """The reader of standard output has gone."""
+
+
+@contextlib.contextmanager
+def _pipe_told() -> Iterator[None]:
+    # click would end the process with code 1 for a closed pipe before anybody else hears of it.
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _PipeClosedError from error
+
+
 class LazyGroup(click.Group):
     """A group that knows its verbs by name and imports one only when it is called."""
 
@@ -56,6 +70,14 @@ class LazyGroup(click.Group):
         module, _, attribute = verb.where.partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _pipe_told():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _pipe_told():
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -72,10 +94,21 @@ def cli(debug: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a verb and exit. Every failure is one sentence on standard error and a code of :mod:`leadline.cli.exits`."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.exit(_run(given))
+
+
+def _open_what_is_closed() -> None:
+    """A stream that the caller closed (``>&-``) is nothing to read, or nobody to tell; a verb still does its work.
+
+    Left closed, its number would be given to the next file or socket, and output would go there.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _run(arguments: list[str]) -> int:
@@ -83,7 +116,7 @@ def _run(arguments: list[str]) -> int:
         code = cli.main(args=arguments, prog_name="leadline", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else exits.OK
-    except BrokenPipeError:
+    except (BrokenPipeError, _PipeClosedError):
         _silence_stdout()
         return exits.PIPE_CLOSED
     except (KeyboardInterrupt, click.Abort):
