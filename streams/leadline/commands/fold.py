@@ -20,12 +20,11 @@ from leadline.contracts.events import Ack, Round, SessionEnd
 from leadline.contracts.ids import state_key
 from leadline.contracts.orders import Cause, Command, Tick, Violation
 from leadline.contracts.reasons import Reason
-from leadline.contracts.session_state import SessionState
+from leadline.contracts.session_state import Counts, SessionState
 from leadline.contracts.times import parse_ms
 from leadline.contracts.trace import NO_TRACE, TraceContext, read_trace
 from leadline.detection.observe import observe
 from leadline.detection.policy import FleetPolicy, Policy
-from leadline.detection.rounds import Arrival
 from leadline.errors import Malformed
 
 __all__ = ["DeadLetter", "Folded", "Incoming", "Step", "fold"]
@@ -86,8 +85,8 @@ class Folded:
     """What was read in spite of: ``unknown-fields``, ``newer-minor``, ``bad-time``, ``bad-trace-context``."""
     rounds: dict[str, int] = field(default_factory=dict)
     """Rounds applied, by fleet."""
-    disordered: dict[str, int] = field(default_factory=dict)
-    """Rounds that were not simply the next one, by :class:`~leadline.detection.rounds.Arrival`; and ``missing`` ones."""
+    irregular: dict[str, int] = field(default_factory=dict)
+    """What was not simply the session's next event, by the names of :class:`~leadline.contracts.session_state.Counts`."""
     steps: list[Step] = field(default_factory=list)
     """The events that led to an output, or moved a command or incident, in order."""
 
@@ -97,8 +96,12 @@ class Folded:
     def tolerate(self, what: str, count: int) -> None:
         self.tolerated[what] = self.tolerated.get(what, 0) + count
 
-    def disorder(self, how: str, count: int) -> None:
-        self.disordered[how] = self.disordered.get(how, 0) + count
+    def compare(self, before: Counts, after: Counts) -> None:
+        """Note what was counted from ``before`` to ``after``."""
+        for name in Counts.__struct_fields__:
+            more = getattr(after, name) - getattr(before, name)
+            if more > 0:
+                self.irregular[name] = self.irregular.get(name, 0) + more
 
 
 def fold(
@@ -180,15 +183,11 @@ def _apply(
         if receive >= _removal(state, rules):
             folded.states[key] = None
             return
-    gaps = state.counts.gaps
+    counts = state.counts
     observation = observe(state, event, receive, rules)
     state = observation.state
     if isinstance(event, Round):
         folded.rounds[state.fleet] = folded.rounds.get(state.fleet, 0) + 1
-        if observation.arrival is not Arrival.NEXT and observation.arrival is not None:
-            folded.disorder(observation.arrival.value, 1)
-        elif state.counts.gaps > gaps:
-            folded.disorder("missing", state.counts.gaps - gaps)
     state.offset = record.offset
     if decoded.unknown_fields:
         folded.tolerate("unknown-fields", decoded.unknown_fields)
@@ -213,6 +212,8 @@ def _apply(
         folded.outputs.extend(outputs)
         part = slice(first, first + len(outputs))
         folded.steps.append(Step(record, event, receive, trace, state, part, tuple(moves)))
+    if state.counts is not counts:
+        folded.compare(counts, state.counts)
     state.deadline = next_deadline(state, rules)
     folded.states[key] = state
 

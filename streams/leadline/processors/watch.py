@@ -169,7 +169,7 @@ class Watch:
             began = perf_counter_ns()
             incoming = [_incoming(event.message) for event in events]
             folded = self._fold(incoming, self._sessions.loader(partition), policy, self._now())
-            told = Told(partition, incoming[0].offset, incoming[-1].offset, len(incoming), folded, began)
+            told = Told(partition, incoming[0].offset, incoming[-1].offset, len(incoming), folded, began, incoming[-1].timestamp)
             self._observer.judged(told)
             batches.append(_Batch(partition, events, folded, told))
             await asyncio.sleep(0)

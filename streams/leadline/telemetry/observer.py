@@ -32,8 +32,10 @@ class Batch:
     count: int
     folded: Folded
     began: int = field(default_factory=perf_counter_ns)
-    began_at: int = 0
-    """The same moment, nanoseconds since 1970; 0: now."""
+    stamp: int = 0
+    """The broker's time of the last record, ms since 1970; not positive: it gave none."""
+    judged: int = 0
+    """``perf_counter_ns`` after the fold; set by who needs it."""
     kept: Any = None
     """The observer's own, from ``judged`` to ``delivered``."""
 
@@ -75,7 +77,7 @@ class Observer(Protocol):
         """A rebalance has ended."""
 
     def count(self, what: str, number: int = 1) -> None:
-        """Something rare happened: ``dead-letter-lost``, ``tick``, ``delivery-retry``, ``policy-refused``."""
+        """Something rare happened: ``dead-letter-lost``, ``delivery-retry``, ``policy-refused``."""
 
     def sources(self, sources: Sources) -> None:
         """Where to ask for what changes all the time."""

@@ -1,0 +1,255 @@
+"""The metrics of one worker: fed a batch at a time, shown in OpenMetrics form with exemplars.
+
+The number of series depends on the rules, kinds and fleets there are, never on the number of sessions.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator
+from time import perf_counter_ns
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from leadline import __version__
+from leadline.commands.fold import Step
+from leadline.commands.lifecycle import Move, Signal
+from leadline.contracts.events import Ack
+from leadline.contracts.orders import Command, Tick, Violation
+from leadline.contracts.session_state import Incident, Stage
+from leadline.telemetry import names
+from leadline.telemetry.fleets import Fleets
+from leadline.telemetry.labels import LABELS, OTHER
+from leadline.telemetry.observer import Batch, Sources
+
+__all__ = ["CONTENT_TYPE", "Metrics"]
+
+CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+_OUTCOMES: Final = {
+    Signal.ACCEPTED: "accepted",
+    Signal.DONE: "done",
+    Signal.REFUSED: "refused",
+    Signal.EXPIRED: "expired",
+    Signal.DEADLINE: "timeout",
+    Signal.NO_EFFECT: "no-effect",
+    Signal.RECOVERED: "resolved",
+}
+_COUNTS: Final = {
+    "dead-letter-lost": "leadline.dead_letters.lost",
+    "delivery-retry": "leadline.delivery.retries",
+    "policy-refused": "leadline.policy.refused",
+    "span-dropped": "leadline.spans.dropped",
+}
+
+
+def _known(label: str, value: str) -> str:
+    values = LABELS[label].values
+    return value if not values or value in values else OTHER
+
+
+def _exemplar(traceparent: str) -> dict[str, str] | None:
+    return {"trace_id": traceparent[3:35], "span_id": traceparent[36:52]} if len(traceparent) == 55 else None
+
+
+class Metrics:
+    """An :class:`~leadline.telemetry.observer.Observer`. ``now``: ms since 1970. ``fleets_max``: fleets with their own series."""
+
+    def __init__(self, now: Callable[[], int], fleets_max: int = 50) -> None:
+        self.registry = CollectorRegistry(auto_describe=True)
+        self.now = now
+        self.source = Sources()
+        self.loop_delay = 0.0
+        self.open: Tally[tuple[str, str]] = Tally()
+        self.standing: Tally[tuple[str, str]] = Tally()
+        self.since: dict[int, int] = {}
+        """By partition: the broker's time of the last record judged, or when it was taken over; ms since 1970."""
+        self._fleets = Fleets(fleets_max)
+        self._incidents: dict[int, dict[str, tuple[Incident, ...]]] = {}
+        self._counters: dict[str, Counter] = {}
+        self._histograms: dict[str, Histogram] = {}
+        for one in names.METRICS:
+            name = names.prometheus_name(one)
+            if one.kind == "counter":
+                self._counters[one.name] = Counter(name, one.meaning, one.labels, registry=self.registry)
+            elif one.kind == "histogram":
+                made = Histogram(name, one.meaning, one.labels, buckets=one.buckets, registry=self.registry)
+                self._histograms[one.name] = made
+        self.registry.register(_Live(self))
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+
+    def render(self) -> bytes:
+        """The whole exposition, OpenMetrics 1.0."""
+        shown: bytes = generate_latest(self.registry)  # type: ignore[no-untyped-call]
+        return shown
+
+    # -- what the worker tells
+
+    def judged(self, batch: Batch) -> None:
+        batch.judged = perf_counter_ns()
+
+    def delivered(self, batch: Batch) -> None:
+        folded = batch.folded
+        done = perf_counter_ns()
+        self._add("leadline.events", batch.count)
+        self._add("leadline.batches", 1)
+        self._histograms["messaging.process.duration"].observe((done - batch.began) / 1e9)
+        self.since[batch.partition] = batch.stamp if batch.stamp > 0 else self.now()
+        for fleet, number in folded.rounds.items():
+            self._add("leadline.rounds", number, fleet=self._fleet(fleet, number))
+        for how, number in folded.irregular.items():
+            self._add("leadline.irregular", number, how=how)
+        for why, number in folded.ignored.items():
+            self._add("leadline.ignored", number, why=why)
+        for what, number in folded.tolerated.items():
+            self._add("leadline.tolerated", number, what=what)
+        for reason, number in Tally(letter.reason for letter in folded.dead_letters).items():
+            self._add("leadline.dead_letters", number, reason=reason)
+        if folded.steps:
+            self._steps(folded.steps, folded.outputs, (done - batch.judged) / 1e9)
+        self._follow(batch.partition, ((key, state.incidents if state else ()) for key, state in folded.states.items()))
+
+    def restored(self, partition: int, incidents: Iterable[tuple[str, tuple[Incident, ...]]]) -> None:
+        self.revoked((partition,))
+        self.since[partition] = self.now()
+        self._follow(partition, incidents)
+
+    def revoked(self, partitions: Iterable[int]) -> None:
+        for partition in partitions:
+            self.since.pop(partition, None)
+            for known in self._incidents.pop(partition, {}).values():
+                self._stand(known, -1)
+
+    def rebalanced(self) -> None:
+        self._add("leadline.rebalances", 1)
+
+    def count(self, what: str, number: int = 1) -> None:
+        self._add(_COUNTS[what], number)
+
+    def sources(self, sources: Sources) -> None:
+        self.source = sources
+
+    def export_failed(self, signal: str) -> None:
+        """An export over OTLP, of ``traces`` or ``metrics``, did not get through."""
+        self._add("leadline.export.failures", 1, signal=signal)
+
+    # -- inside
+
+    def _add(self, name: str, number: int, **labels: str) -> None:
+        counter = self._counters[name]
+        if labels:
+            counter = counter.labels(**{label: _known(label, value) for label, value in labels.items()})
+        counter.inc(number)
+
+    def _fleet(self, fleet: str, number: int) -> str:
+        label = self._fleets.label(fleet)
+        if label == OTHER:
+            self._add("leadline.fleets.overflow", number)
+        return label
+
+    def _steps(self, steps: list[Step], outputs: list[Violation | Command], sending_s: float) -> None:
+        now = self.now()
+        violations: Tally[tuple[str, str, str, str]] = Tally()
+        commands: Tally[tuple[str, str]] = Tally()
+        late = self._histograms["leadline.event_to_verdict"]
+        for step in steps:
+            for item in outputs[step.outputs]:
+                if isinstance(item, Violation):
+                    violations[item.rule, item.severity, item.mode, item.fleet] += 1
+                    cause = "timer" if isinstance(step.event, Tick) else "event"
+                    late.labels(cause=cause).observe(max(0, now - step.receive) / 1000, _exemplar(item.traceparent))
+                else:
+                    commands[item.kind, "first" if item.attempt == 1 else "again"] += 1
+                    self._histograms["leadline.verdict_to_command"].observe(sending_s, _exemplar(item.traceparent))
+            for move in step.moves:
+                self._moved(step, move)
+        for (rule, severity, mode, fleet), number in violations.items():
+            labels = {"rule": rule, "severity": severity, "mode": mode, "fleet": self._fleet(fleet, number)}
+            self._add("leadline.violations", number, **labels)
+        for (kind, attempt), number in commands.items():
+            self._add("leadline.commands", number, kind=kind, attempt=attempt)
+
+    def _moved(self, step: Step, move: Move) -> None:
+        command, outcome = move.command, _OUTCOMES.get(move.signal)
+        if move.signal is Signal.IMPROVED and command is not None and command.stage is not move.stage is Stage.EFFECTIVE:
+            outcome = "effective"
+        if command is not None and outcome is not None:
+            self._add("leadline.command.outcomes", 1, kind=command.kind, outcome=outcome)
+            if isinstance(step.event, Ack) and command.stage is Stage.ISSUED:
+                took = self._histograms["leadline.command_to_ack"].labels(kind=_known("kind", command.kind))
+                took.observe(max(0, step.receive - command.issued_at) / 1000, _exemplar(step.trace.traceparent))
+        if move.signal is Signal.RECOVERED:
+            lasted = self._histograms["leadline.incident.duration"].labels(rule=_known("rule", move.incident.rule))
+            lasted.observe(max(0, step.receive - move.incident.opened_at) / 1000, _exemplar(move.incident.traceparent))
+
+    def _follow(self, partition: int, states: Iterable[tuple[str, tuple[Incident, ...]]]) -> None:
+        """Keep the gauges of what is open; only sessions with an incident are remembered."""
+        known = self._incidents.setdefault(partition, {})
+        for key, incidents in states:
+            if not incidents and key not in known:
+                continue
+            before = known.get(key, ())
+            if before is incidents:
+                continue
+            self._stand(before, -1)
+            self._stand(incidents, 1)
+            if incidents:
+                known[key] = incidents
+            else:
+                del known[key]
+
+    def _stand(self, incidents: tuple[Incident, ...], number: int) -> None:
+        for incident in incidents:
+            if not incident.releasing:
+                self.open[_known("rule", incident.rule), _known("mode", incident.mode)] += number
+            if incident.command is not None:
+                self.standing[_known("kind", incident.command.kind), _known("stage", incident.command.stage.value)] += number
+
+
+class _Live(Collector):
+    """What is only looked up when somebody asks."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        kept = self._metrics
+        source = kept.source
+        lag = source.lag_records()
+        now = kept.now()
+        waiting = [now - kept.since[partition] for partition, records in lag.items() if records > 0 and partition in kept.since]
+        values = {
+            "leadline.lag.records": sum(lag.values()),
+            "leadline.lag": max(0, *waiting, 0) / 1000,
+            "leadline.in_flight": source.in_flight(),
+            "leadline.sessions": source.sessions(),
+            "leadline.state.size": source.state_bytes(),
+            "leadline.partitions": len(lag),
+            "leadline.ready": float(source.ready()),
+            "leadline.restore.remaining": source.restore_left(),
+            "leadline.loop.delay": kept.loop_delay,
+        }
+        for name, value in values.items():
+            one = names.metric(name)
+            yield GaugeMetricFamily(names.prometheus_name(one), one.meaning, value=value)
+        for name, tally in (("leadline.incidents.open", kept.open), ("leadline.commands.open", kept.standing)):
+            one = names.metric(name)
+            family = GaugeMetricFamily(names.prometheus_name(one), one.meaning, labels=one.labels)
+            for labels, number in sorted(tally.items()):
+                family.add_metric(labels, number)
+            yield family
+        for name, info in (
+            ("leadline.build", {"version": __version__, "python": platform.python_version()}),
+            ("leadline.policy", {"version": source.policy_version()}),
+        ):
+            one = names.metric(name)
+            yield InfoMetricFamily(one.name.replace(".", "_"), one.meaning, value=info)

@@ -1,0 +1,98 @@
+"""What the fold tells those who watch: which event led to what, what became of commands, and how rounds came."""
+
+from __future__ import annotations
+
+from leadline.commands.fold import Folded
+from leadline.commands.lifecycle import Signal
+from leadline.contracts.codec import encode
+from leadline.contracts.events import Ack, Round
+from leadline.contracts.orders import Tick
+from leadline.contracts.session_state import Stage
+from leadline.contracts.trace import TraceContext
+from leadline.detection.policy import FleetPolicy
+from tests.support.core import Monitor, ack, round_, start, tick
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def sunk(number: int, ratio: float = 0.2) -> Round:
+    return round_(number, ratio, summary_depth_max=2, distinct_source_spans=5, query_cosine_retained=0.5)
+
+
+def told(monitor: Monitor, *events: object, **wire: object) -> Folded:
+    """The fold's whole answer to a batch that is applied too."""
+    batch = [monitor.append(event, **wire) for event in events]  # type: ignore[arg-type]
+    folded = monitor.fold(batch)
+    monitor.read(batch)
+    return folded
+
+
+def test_a_healthy_event_is_no_step() -> None:
+    folded = told(Monitor(), start(), round_(1), round_(2))
+    assert folded.steps == []
+    assert folded.rounds == {"f1": 2}
+    assert folded.irregular == {}
+
+
+def test_a_verdict_is_a_step_with_its_event_its_trace_and_its_outputs() -> None:
+    monitor = Monitor()
+    folded = told(monitor, start(), round_(1), sunk(2), headers=[("traceparent", TRACE.encode())])
+    (step,) = folded.steps
+    assert step.record.offset == 2
+    assert step.receive == monitor.now
+    assert step.trace == TraceContext(TRACE)
+    assert folded.outputs[step.outputs] == folded.outputs
+    assert {item.rule for item in folded.outputs} == {"provenance-floor"}
+    assert step.moves == ()
+
+
+def test_acknowledgement_recovery_and_its_release_are_moves() -> None:
+    monitor = Monitor()
+    monitor.send(start(), round_(1), sunk(2))
+    (halt,) = monitor.commands
+    (accepted,) = told(monitor, ack(halt)).steps
+    assert isinstance(accepted.event, Ack)
+    (move,) = accepted.moves
+    assert (move.signal, move.stage, move.incident.rule) == (Signal.ACCEPTED, Stage.ACCEPTED, "provenance-floor")
+    assert move.command is not None
+    assert (move.command.command_id, move.command.stage) == (halt.command_id, Stage.ISSUED)
+    well = round_(3, 0.9, summary_depth_max=2)
+    (recovered,) = (
+        step for step in told(monitor, well, round_(4, 0.9), round_(5, 0.9)).steps if step.outputs.start < step.outputs.stop
+    )
+    assert [(move.signal, move.stage) for move in recovered.moves] == [(Signal.RECOVERED, Stage.RESOLVED)]
+    resume = monitor.commands[-1]
+    assert resume.kind == "resume"
+    (released,) = told(monitor, ack(resume, "done")).steps
+    assert [(move.signal, move.stage) for move in released.moves] == [(Signal.DONE, Stage.RESOLVED)]
+
+
+def test_a_deadline_is_a_step_of_the_timer() -> None:
+    monitor = Monitor()
+    monitor.send(start(), round_(1), sunk(2))
+    monitor.now += FleetPolicy().command_ttl_ms
+    (step,) = told(monitor, tick(monitor.now)).steps
+    assert isinstance(step.event, Tick)
+    assert step.trace == TraceContext()
+    assert [move.signal for move in step.moves] == [Signal.DEADLINE]
+    assert [item.kind for item in monitor.commands] == ["halt", "halt"]
+
+
+def test_doubled_reordered_late_and_missing_rounds_are_counted_in_the_batch() -> None:
+    """After rounds 1 and 4 (two are missing) come 4 again, 3 at last, and round 1 of long ago."""
+    monitor = Monitor()
+    folded = told(monitor, start(), round_(1), round_(4), round_(4), round_(3), round_(100), round_(2))
+    assert folded.irregular == {"gaps": 97, "duplicates": 1, "reordered": 1, "late": 1}
+    assert folded.rounds == {"f1": 6}
+    assert told(monitor, round_(101)).irregular == {}, "only what this batch adds"
+
+
+def test_what_was_applied_before_is_counted_once() -> None:
+    monitor = Monitor()
+    batch = [monitor.append(event) for event in (start(), round_(1), round_(4))]
+    monitor.read(batch)
+    again = monitor.fold(batch)
+    assert again.irregular == {}
+    assert again.rounds == {}
+    assert again.ignored == {"replayed": 3}
+    assert encode(round_(4)) == batch[2].value
