@@ -77,6 +77,16 @@ class Settings:
     """One JSON object a log line."""
     ready_file: str = ""
     """A file that is written once partitions are assigned and state is restored."""
+    http_port: int = 0
+    """Port of the worker's own pages: `/ready`, `/live` and `/`. 0: none."""
+    http_host: str = "127.0.0.1"
+    """Address that the pages are served on. They have no password: open them to the probes that need them, to nobody else."""
+    stall_s: float = 300.0
+    """How long records may wait with none committed before the worker is no longer live, and exits."""
+    standby_replicas: int = 0
+    """Copies of each partition's state that other workers keep up to date, so that a takeover restores little."""
+    test_fault: str = ""
+    """For tests only: the step of the work at which this worker kills itself."""
 
 
 class ClientConfigs(NamedTuple):
@@ -144,6 +154,7 @@ _OF_THE_TESTS: Final = "LEADLINE_TEST_"
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})", re.ASCII)
+_HOST = re.compile(r"[A-Za-z0-9._:-]{1,255}", re.ASCII)
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -212,6 +223,12 @@ def _servers(variable: str, text: str) -> str:
     return ",".join(servers)
 
 
+def _host(variable: str, text: str) -> str:
+    if not _HOST.fullmatch(text):
+        raise _wrong(variable, text, "that is no host name or address", "Give one such as 127.0.0.1, or 0.0.0.0 for all of them.")
+    return text
+
+
 def _path(variable: str, text: str) -> Path:
     path = Path(text).expanduser()
     if path.exists() and not path.is_dir():
@@ -252,4 +269,9 @@ _READERS: dict[str, Reader] = {
     "log_level": _level,
     "log_json": _flag,
     "ready_file": _text,
+    "http_port": _integer(0, 65_535),
+    "http_host": _host,
+    "stall_s": _seconds(1.0, 86_400.0),
+    "standby_replicas": _integer(0, 10),
+    "test_fault": _text,
 }

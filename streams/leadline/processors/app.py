@@ -32,7 +32,7 @@ def make_app(settings: Settings, partitions: int | None = None) -> MonitorApp:
         topic_disable_leader=True,
         topic_partitions=partitions or settings.partitions,
         topic_replication_factor=settings.replication,
-        table_standby_replicas=0,
+        table_standby_replicas=settings.standby_replicas,
         key_serializer="raw",
         value_serializer="raw",
         # Members are told apart by this; two alike would be taken for one.

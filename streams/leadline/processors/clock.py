@@ -17,6 +17,7 @@ from leadline.contracts.orders import Tick
 from leadline.contracts.session_state import SessionState
 from leadline.contracts.times import format_ms
 from leadline.errors import LeadlineError
+from leadline.processors.faultpoints import Reach
 from leadline.processors.logs import with_fields
 from leadline.processors.outputs import Outgoing, Sent, tick
 
@@ -150,6 +151,7 @@ async def run_clock(
     now: Callable[[], int],
     counts: Counter[str],
     poll_s: float = 0.25,
+    fault: Reach | None = None,
 ) -> None:
     """Write ticks as deadlines come, until cancelled. ``ready``: false while partitions change hands."""
     while True:
@@ -167,7 +169,10 @@ async def run_clock(
             for d in (one.deadline,)
         ]
         try:
-            for one, sent in zip(due, await confirm(records), strict=True):
+            confirmed = await confirm(records)
+            if fault:
+                fault("after-tick")
+            for one, sent in zip(due, confirmed, strict=True):
                 clock.sent(one, sent.offset)
         except LeadlineError as error:
             for one in due:

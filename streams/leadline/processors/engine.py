@@ -59,7 +59,21 @@ class MonitorApp(faust.App):  # type: ignore[misc]
 
     def flowing(self) -> bool:
         """Whether partitions are assigned and restored and no rebalance is under way."""
-        return not self.rebalancing and bool(self.tables.actives_ready) and not self.should_stop
+        return not self.not_ready()
+
+    def not_ready(self) -> str:
+        """Why no records are taken at the moment; empty when they are."""
+        if self.should_stop:
+            return "the worker is stopping"
+        if self.rebalancing:
+            return "partitions change hands"
+        return "" if self.tables.actives_ready else "state is being restored"
+
+    def committed(self, topic: str) -> dict[int, int]:
+        """The committed offset of each partition of ``topic`` that this worker owns and has a committed offset for."""
+        owned = self.active_partitions(topic)
+        offsets = self.consumer._committed_offset
+        return {tp.partition: offset for tp, offset in offsets.items() if tp.topic == topic and tp.partition in owned and offset}
 
     def generation(self) -> int:
         """Changes whenever partitions may have changed hands."""

@@ -21,6 +21,7 @@ from faust.types import TP
 from leadline.contracts.session_state import SessionState, decode_state, encode_state
 from leadline.contracts.topics import SESSIONS
 from leadline.processors.clock import Deadline
+from leadline.processors.faultpoints import Reach
 from leadline.processors.logs import with_fields
 from leadline.processors.outputs import Outgoing, Sent
 
@@ -173,11 +174,16 @@ class Sessions:
     """Typed states over a :class:`SessionsTable`."""
 
     def __init__(
-        self, table: SessionsTable, confirm: Callable[[Sequence[Outgoing]], Awaitable[list[Sent]]], cache_size: int
+        self,
+        table: SessionsTable,
+        confirm: Callable[[Sequence[Outgoing]], Awaitable[list[Sent]]],
+        cache_size: int,
+        fault: Reach | None = None,
     ) -> None:
         self._table = table
         self._confirm = confirm
         self._cache_size = cache_size
+        self._fault = fault
         self._cache: dict[int, OrderedDict[str, SessionState]] = {}
 
     def loader(self, partition: int) -> Callable[[str], SessionState | None]:
@@ -210,10 +216,14 @@ class Sessions:
         for partition, items in encoded.items():
             self._table.put_all(partition, items)
             self._remember(partition, changes[partition])
+        if self._fault:
+            self._fault("after-store")
         records = [Outgoing(SESSIONS.name, partition, key, value) for partition, items in encoded.items() for key, value in items]
         ends: dict[int, int] = {}
         for sent in await self._confirm(records):
             ends[sent.partition] = max(sent.offset, ends.get(sent.partition, -1))
+        if self._fault:
+            self._fault("after-changelog")
         if not current():
             return False
         for partition, offset in ends.items():

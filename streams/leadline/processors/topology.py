@@ -23,12 +23,15 @@ from leadline.commands.fold import fold as real_fold
 from leadline.contracts.topics import EVENTS, SESSIONS
 from leadline.detection.policy import DEFAULT_POLICY, Policy
 from leadline.errors import LeadlineError
+from leadline.processors import faultpoints
 from leadline.processors.app import events_topic, make_app
 from leadline.processors.clock import Clock, run_clock
 from leadline.processors.engine import MonitorApp
+from leadline.processors.health import Page, Pages, json_page
 from leadline.processors.heartbeat import run_heartbeat
 from leadline.processors.outputs import Delivery
 from leadline.processors.policy_source import PolicySource
+from leadline.processors.progress import Progress
 from leadline.processors.table import STORE_OPTIONS, Sessions, SessionsTable
 from leadline.processors.topics import require_seen
 from leadline.processors.watch import Fold, Watch
@@ -50,6 +53,9 @@ class Monitor:
     sessions: Sessions
     delivery: Delivery
     counts: Counter[str]
+    progress: Progress
+    pages: Pages
+    """What is shown over HTTP; add a page before the worker starts."""
 
 
 def wall_clock() -> int:
@@ -73,15 +79,16 @@ def wire(
     events = events_topic(app)
     delivery = Delivery(app.hand_over, app.reachable, settings.broker_away_s, settings.dead_letter_s, counts)
     table = make_table(app)
-    sessions = Sessions(table, delivery.confirm, settings.cache_sessions)
+    fault = faultpoints.armed(settings.test_fault)
+    sessions = Sessions(table, delivery.confirm, settings.cache_sessions, fault)
     clock = Clock()
     policies = PolicySource(policy, settings.policy_file, counts)
-    watch = Watch(app, sessions, delivery, clock, fold, policies, now, settings, counts, observer=observer)
+    watch = Watch(app, sessions, delivery, clock, fold, policies, now, settings, counts, fault, observer)
 
     app.agent(events, name="watch", concurrency=1, supervisor_strategy=CrashingSupervisor)(_agent(watch))
 
     async def tick() -> None:
-        await run_clock(clock, delivery.confirm, app.flowing, now, counts)
+        await run_clock(clock, delivery.confirm, app.flowing, now, counts, fault=fault)
 
     async def heartbeat() -> None:
         await run_heartbeat(
@@ -107,6 +114,8 @@ def wire(
                 require_seen(seen, await app.ends(EVENTS.name, seen))
             for partition, survey in found.items():
                 clock.load(partition, survey.deadlines)
+            if fault:
+                fault("after-restore")
         except Exception as error:
             if not isinstance(error, LeadlineError):
                 log.exception("what was restored could not be looked through")
@@ -125,7 +134,35 @@ def wire(
     table.on_recover(restored)
     app.before_stop = before_stop
     app.when_ready.append(watch.resume)
-    return Monitor(app, watch, clock, sessions, delivery, counts)
+    progress = Progress(time.monotonic())
+    pages = _pages(app, progress, counts, settings.stall_s)
+    return Monitor(app, watch, clock, sessions, delivery, counts, progress, pages)
+
+
+def _pages(app: MonitorApp, progress: Progress, counts: Counter[str], stall_s: float) -> Pages:
+    async def ready() -> Page:
+        why = app.not_ready()
+        return json_page(503 if why else 200, ready=not why, why=why, partitions=sorted(app.active_partitions(EVENTS.name)))
+
+    async def live() -> Page:
+        stalled = progress.stalled_s(time.monotonic())
+        return json_page(200 if stalled < stall_s else 503, live=stalled < stall_s, stalled_s=round(stalled, 1))
+
+    async def status() -> Page:
+        return json_page(
+            200,
+            ready=app.flowing(),
+            partitions=sorted(app.active_partitions(EVENTS.name)),
+            lag={str(partition): lag for partition, lag in sorted(progress.lag.items())},
+            stalled_s=round(progress.stalled_s(time.monotonic()), 1),
+            counts=dict(counts),
+        )
+
+    pages = Pages()
+    pages.add("/ready", ready)
+    pages.add("/live", live)
+    pages.add("/", status)
+    return pages
 
 
 def _agent(watch: Watch) -> Any:

@@ -22,6 +22,7 @@ from leadline.contracts.session_state import SessionState
 from leadline.detection.policy import Policy
 from leadline.processors.clock import Clock
 from leadline.processors.engine import MonitorApp
+from leadline.processors.faultpoints import Reach
 from leadline.processors.logs import with_fields
 from leadline.processors.outputs import Delivery, dead_letter, outgoing
 from leadline.processors.policy_source import PolicySource
@@ -67,8 +68,10 @@ class Watch:
         now: Callable[[], int],
         settings: Settings,
         counts: Counter[str],
+        fault: Reach | None = None,
         observer: Observer = UNOBSERVED,
     ) -> None:
+        self._fault = fault
         self._observer = observer
         self._app = app
         self._sessions = sessions
@@ -173,12 +176,16 @@ class Watch:
             self._observer.judged(told)
             batches.append(_Batch(partition, events, folded, told))
             await asyncio.sleep(0)
+        if self._fault:
+            self._fault("after-fold")
         await asyncio.gather(
             self._delivery.confirm([outgoing(record, b.partition) for b in batches for record in b.folded.outputs]),
             self._delivery.bury([dead_letter(letter, self._now()) for b in batches for letter in b.folded.dead_letters]),
         )
         for batch in batches:
             self._observer.delivered(batch.told)
+        if self._fault:
+            self._fault("after-outputs")
         if not await self._sessions.write({b.partition: b.folded.states for b in batches}, current):
             log.info("partitions changed hands in the middle of a batch; its records come again")
             return
@@ -188,6 +195,8 @@ class Watch:
             self.through[batch.partition] = batch.events[-1].message.offset + 1
             self._clock.applied(batch.partition, batch.folded.states, batch.events[-1].message.offset, self._now())
             self._count(batch)
+        if self._fault:
+            self._fault("after-ack")
         self._commit_soon()
 
     def _count(self, batch: _Batch) -> None:
@@ -216,7 +225,12 @@ class Watch:
             self._commit = None
         if self._commit is None and moment - self._committed_at >= self._settings.commit_interval_s:
             self._committed_at = moment
-            self._commit = asyncio.create_task(self._app.consumer.commit())
+            self._commit = asyncio.create_task(self._commit_now())
+
+    async def _commit_now(self) -> None:
+        await self._app.consumer.commit()
+        if self._fault:
+            self._fault("after-commit")
 
     def resume(self) -> None:
         """Partitions are settled again: look at what has gathered."""

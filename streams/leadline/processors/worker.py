@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -103,6 +104,9 @@ def _run(settings: Settings, policy: Policy, fold: Fold, now: Callable[[], int])
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     monitor = loop.run_until_complete(_wire(settings, policy, fold, now, partitions))
+    if settings.http_port:
+        port = loop.run_until_complete(monitor.pages.start(settings.http_host, settings.http_port))
+        log.info("pages are served", extra=with_fields(at=f"http://{settings.http_host}:{port}/"))
     worker = _Worker(monitor, settings, loop)
     try:
         worker.execute_from_commandline()
@@ -188,6 +192,7 @@ class _Worker(faust.worker.Worker):  # type: ignore[misc]
         self.add_future(self._probe())
         self.add_future(self._fuse())
         self.add_future(self._watch_restore())
+        self.add_future(self._watch_progress())
         self.add_future(self._tell())
 
     async def _tell(self) -> None:
@@ -238,6 +243,29 @@ class _Worker(faust.worker.Worker):  # type: ignore[misc]
                 raise LeadlineError(
                     f"partitions were neither assigned nor restored for {limit:g} s. If the brokers are well, "
                     f"remove {self._settings.data_dir} (it is restored from the changelog) and start the worker again."
+                )
+
+    async def _watch_progress(self) -> None:
+        """A fetch that has come to a standstill without an error looks like a quiet topic."""
+        app, progress, limit = self._monitor.app, self._monitor.progress, self._settings.stall_s
+        while True:
+            await asyncio.sleep(min(_PROBE_S, limit / 4))
+            if not app.flowing():
+                progress.paused(time.monotonic())
+                continue
+            try:
+                async with asyncio.timeout(_PROBE_S):
+                    ends = await app.ends(EVENTS.name, app.active_partitions(EVENTS.name))
+            except Exception:
+                # No broker answers: how long that may last is for _probe to say.
+                progress.paused(time.monotonic())
+                continue
+            progress.saw(ends, app.committed(EVENTS.name), time.monotonic())
+            if progress.stalled_s(time.monotonic()) >= limit:
+                waiting = sum(progress.lag.values())
+                raise LeadlineError(
+                    f"{waiting} records of {EVENTS.name} wait and none was committed for {limit:g} s; what was not committed "
+                    "comes again. Start the worker again; if this repeats, look at its log, its disk and the brokers."
                 )
 
     def _on_ready(self) -> None:
