@@ -87,6 +87,20 @@ class Settings:
     """Copies of each partition's state that other workers keep up to date, so that a takeover restores little."""
     test_fault: str = ""
     """For tests only: the step of the work at which this worker kills itself."""
+    dashboard_host: str = "127.0.0.1"
+    """Address that the dashboard listens on. Beyond loopback it wants a token or a trusted proxy."""
+    dashboard_port: int = 8642
+    """Port that the dashboard listens on; 0: any that is free."""
+    dashboard_token_file: str = ""
+    """A file with the token that people look at the dashboard with. Empty: none is asked for, on loopback only."""
+    dashboard_act_token_file: str = ""
+    """A file with the token that people act with on the dashboard. Empty: nobody can act."""
+    dashboard_user_header: str = ""
+    """Header in which a trusted proxy names who has signed in, such as `X-Forwarded-User`."""
+    dashboard_proxies: str = "127.0.0.1,::1"
+    """Addresses of the proxies whose word on that is taken, separated by commas."""
+    dashboard_trace_url: str = ""
+    """Where a trace is looked at: a URL with `{trace_id}` in it. Empty: no links."""
 
 
 class ClientConfigs(NamedTuple):
@@ -246,6 +260,12 @@ def _text(_variable: str, text: str) -> str:
     return text
 
 
+def _trace_url(variable: str, text: str) -> str:
+    if not text.startswith(("http://", "https://")) or "{trace_id}" not in text:
+        raise _wrong(variable, text, "that is no URL of traces", "Give one with {trace_id} in it, https://traces/{trace_id}.")
+    return text
+
+
 _READERS: dict[str, Reader] = {
     "bootstrap": _servers,
     "data_dir": _path,
@@ -274,4 +294,11 @@ _READERS: dict[str, Reader] = {
     "stall_s": _seconds(1.0, 86_400.0),
     "standby_replicas": _integer(0, 10),
     "test_fault": _text,
+    "dashboard_host": _text,
+    "dashboard_port": _integer(0, 65_535),
+    "dashboard_token_file": _text,
+    "dashboard_act_token_file": _text,
+    "dashboard_user_header": _name,
+    "dashboard_proxies": _text,
+    "dashboard_trace_url": _trace_url,
 }

@@ -32,6 +32,7 @@ class Verb(NamedTuple):
 VERBS: Final[dict[str, Verb]] = {
     "backtest": Verb("leadline.cli.backtest:backtest", "Tell what a policy would have done on recorded events."),
     "broker": Verb("leadline.cli.broker:broker", "Run the embedded broker in the foreground."),
+    "dashboard": Verb("leadline.cli.dashboard:dashboard", "Serve the fleet as a web page."),
     "demo": Verb("leadline.cli.demo:demo", "Run a fleet with planted trouble, and see it found and stopped."),
     "lab": Verb("leadline.cli.lab:lab", "Experiments on simulated sessions, whose truth is known."),
     "monitor": Verb("leadline.cli.monitor:monitor", "Run one monitor worker."),
@@ -39,6 +40,7 @@ VERBS: Final[dict[str, Verb]] = {
     "replay": Verb("leadline.cli.replay:replay_verb", "Judge recorded sessions offline, without a broker."),
     "send": Verb("leadline.cli.send:send", "Send recorded events to Kafka."),
     "tail": Verb("leadline.cli.tail:tail", "Follow violations, commands or dead letters."),
+    "top": Verb("leadline.cli.top:top", "Show the fleet in the terminal."),
     "topics": Verb("leadline.cli.topics:topics", "Create or check the topics."),
     "topology": Verb("leadline.cli.topology:topology", "Show what reads and writes which topic."),
 }
