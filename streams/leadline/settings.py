@@ -7,12 +7,15 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from leadline.contracts.text import safe
 from leadline.contracts.topics import DEAD_LETTER_BYTES, DEFAULT_PARTITIONS
 from leadline.errors import BrokerError, SettingsError
+from leadline.security import Security
+from leadline.security.connection import READERS as SECURITY_READERS
 
 __all__ = [
     "BOOTSTRAP",
@@ -30,8 +33,11 @@ BOOTSTRAP: Final = "--bootstrap or LEADLINE_BOOTSTRAP"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
-    """Everything a worker is told from outside. Times carry their unit in the name; ``_s`` is seconds."""
+class Settings(Security):
+    """Everything a worker is told from outside. Times carry their unit in the name; ``_s`` is seconds.
+
+    How it reaches the brokers safely is :class:`leadline.security.Security`, the same for the monitor and for agents.
+    """
 
     bootstrap: str = "127.0.0.1:9092"
     """Brokers to ask first, ``host:port`` separated by commas."""
@@ -103,19 +109,31 @@ class Settings:
     """Where a trace is looked at: a URL with `{trace_id}` in it. Empty: no links."""
 
 
-class ClientConfigs(NamedTuple):
-    """The same way to the brokers for both client libraries."""
+class ClientConfigs:
+    """The same way to the brokers for both client libraries. Both raise :class:`SettingsError` where a file cannot be used."""
 
-    confluent: dict[str, Any]
-    aiokafka: dict[str, Any]
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @cached_property
+    def confluent(self) -> dict[str, Any]:
+        """Settings of a confluent-kafka client."""
+        settings = self._settings
+        return {"bootstrap.servers": settings.bootstrap, "client.id": settings.app_id, **settings.librdkafka()}
+
+    @cached_property
+    def aiokafka(self) -> dict[str, Any]:
+        """Arguments of an aiokafka client."""
+        from leadline.security.aio import aiokafka_arguments  # Here: only the monitor has this library.
+
+        settings = self._settings
+        servers = {"bootstrap_servers": settings.bootstrap.split(","), "client_id": settings.app_id}
+        return {**servers, **aiokafka_arguments(settings)}
 
 
 def client_configs(settings: Settings) -> ClientConfigs:
     """How to reach the brokers; every client that the monitor opens is made from this."""
-    return ClientConfigs(
-        {"bootstrap.servers": settings.bootstrap, "client.id": settings.app_id},
-        {"bootstrap_servers": settings.bootstrap.split(","), "client_id": settings.app_id},
-    )
+    return ClientConfigs(settings)
 
 
 def load_settings(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
@@ -134,13 +152,16 @@ def load_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
     for name, value in overrides.items():
         if value is not None:
             values[name] = _READERS[name](f"--{name.replace('_', '-')}", str(value))
-    return replace(Settings(), **values)
+    settings = replace(Settings(), **values)
+    settings.check(settings.bootstrap)
+    return settings
 
 
 def describe_settings() -> list[tuple[str, str]]:
-    """Every variable with its default, for help pages."""
-    default = Settings()
-    return [(f"LEADLINE_{field.name.upper()}", str(getattr(default, field.name))) for field in fields(Settings)]
+    """Every variable with its default, for help pages; those of TLS and SASL stand at the end."""
+    default, security = Settings(), {field.name for field in fields(Security)}
+    names = sorted((field.name for field in fields(Settings)), key=lambda name: name in security)
+    return [(f"LEADLINE_{name.upper()}", str(getattr(default, name))) for name in names]
 
 
 def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
@@ -267,6 +288,7 @@ def _trace_url(variable: str, text: str) -> str:
 
 
 _READERS: dict[str, Reader] = {
+    **SECURITY_READERS,
     "bootstrap": _servers,
     "data_dir": _path,
     "app_id": _name,

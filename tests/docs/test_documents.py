@@ -19,6 +19,7 @@ from leadline.contracts import limits
 from leadline.contracts.reasons import Reason
 from leadline.contracts.topics import TOPICS
 from leadline.detection.rules import RULE_NAMES
+from leadline.security import Security
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -89,16 +90,17 @@ def test_the_settings_table_is_the_code() -> None:
     rows = re.findall(
         r"^\| `(LEADLINE_\w+)` \| (?:`(.*?)`)? ?\| (.+) \|$", (ROOT / "docs" / "operating.md").read_text(), re.MULTILINE
     )
-    body = ast.parse(inspect.getsource(settings.Settings)).body[0]
-    assert isinstance(body, ast.ClassDef)
     meanings: dict[str, str] = {}
-    name = ""
-    for node in body.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            name = node.target.id
-            meanings[name] = ""
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and name:
-            meanings[name] = " ".join(str(node.value.value).replace("``", "`").split())
+    for each in (Security, settings.Settings):
+        body = ast.parse(inspect.getsource(each)).body[0]
+        assert isinstance(body, ast.ClassDef)
+        name = ""
+        for node in body.body:
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                name = node.target.id
+                meanings[name] = ""
+            elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and name:
+                meanings[name] = " ".join(str(node.value.value).replace("``", "`").split())
     described = settings.describe_settings()
     assert [(variable, default) for variable, default, _ in rows] == described
     for variable, _, meaning in rows:

@@ -164,7 +164,7 @@ class KafkaNode:
         """The JVM's process id; None before it runs."""
         return kept_pid(self._output())
 
-    def wait_ready(self, timeout: float = 60.0) -> None:
+    def wait_ready(self, timeout: float = 180.0) -> None:
         """Block until the node's own process answers on its port. Raises RuntimeError with its last output."""
         assert self.process is not None
         deadline = time.monotonic() + timeout
@@ -237,7 +237,7 @@ class ApacheKafka:
                 node.start()
             for node in self.nodes:
                 node.wait_ready()
-            self._wait_registered(60.0)
+            self._wait_registered(180.0)
         except BaseException:
             self.kill()
             raise
@@ -261,7 +261,7 @@ class ApacheKafka:
             node.start()
         for node in down:
             node.wait_ready()
-        self._wait_registered(60.0)
+        self._wait_registered(180.0)
 
     def restart(self) -> None:
         """Stop and start on the same ports with the same data."""

@@ -13,6 +13,7 @@ from leadline.agent.listener import COMMAND_TTL_MS, CommandListener, Heard
 from leadline.agent.options import Options
 from leadline.agent.session import Session
 from leadline.agent.transport import Transport
+from leadline.security import Security
 
 __all__ = ["Client", "connect"]
 
@@ -23,19 +24,24 @@ def connect(
     bootstrap: str,
     *,
     fleet: str = "",
+    security: Security | None = None,
     config: Mapping[str, Any] | None = None,
     idempotence: bool = True,
     command_ttl_ms: int = COMMAND_TTL_MS,
 ) -> Client:
     """A client for the Kafka cluster at ``bootstrap`` (``host:port``, several separated by commas).
 
-    Returns at once, whether the cluster is there or not. ``config``: further librdkafka settings (TLS, SASL). Make one per
-    process; ``fleet`` is the sessions' default. ``command_ttl_ms``: how far back commands are read when a session begins; to be
-    raised where the monitor's policy has a longer ``command_ttl_ms`` than these ten minutes.
+    Returns at once, whether the cluster is there or not. ``security``: TLS and SASL, the same settings as the monitor's
+    (``Security.load(os.environ)`` reads them from the environment); ``config``: further librdkafka settings. Make one per
+    process; ``fleet`` is the sessions' default. ``command_ttl_ms``: how far back commands are read when a session begins; to
+    be raised where the monitor's policy has a longer ``command_ttl_ms`` than these ten minutes.
     """
     # Here, so that only those who talk to Kafka load its client.
     from leadline.agent.kafka import KafkaTransport
 
+    if security is not None:
+        security.check(bootstrap)
+        config = {**security.librdkafka(), **(config or {})}
     return Client(KafkaTransport(bootstrap, config, idempotence=idempotence), fleet=fleet, command_ttl_ms=command_ttl_ms)
 
 

@@ -6,15 +6,33 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-from confluent_kafka import Consumer as KafkaConsumer
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import KafkaException
+from confluent_kafka import Producer as ConfluentProducer
 
 from leadline.errors import Refused
+from leadline.security.refusals import Refusals
 from leadline.settings import Settings, client_configs, load_settings, no_broker
 
 __all__ = ["Producer", "bootstrap_option", "consumer", "partitions_of", "producer", "settings_for"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Producer(ConfluentProducer):  # type: ignore[misc]
+    """Remembers why a broker refused it."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.refusals = Refusals()
+        super().__init__({**config, "log_level": 0, "error_cb": self.refusals})
+
+
+class KafkaConsumer(ConfluentConsumer):  # type: ignore[misc]
+    """Remembers why a broker refused it."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.refusals = Refusals()
+        super().__init__({**config, "log_level": 0, "error_cb": self.refusals})
 
 
 def bootstrap_option(function: F) -> F:
@@ -31,7 +49,7 @@ def producer(settings: Settings, timeout_s: float) -> Producer:
     """A producer that keeps the order and gives a record up after ``timeout_s``; failures are reported, not logged."""
     ordered = {"enable.idempotence": settings.idempotence, "max.in.flight.requests.per.connection": 1}
     times = {"linger.ms": 20, "message.timeout.ms": round(timeout_s * 1000)}
-    return Producer({**client_configs(settings).confluent, **ordered, **times, "log_level": 0})
+    return Producer({**client_configs(settings).confluent, **ordered, **times})
 
 
 def consumer(settings: Settings) -> KafkaConsumer:
@@ -39,7 +57,7 @@ def consumer(settings: Settings) -> KafkaConsumer:
     config = client_configs(settings).confluent
     # librdkafka wants a group's name even where none is joined.
     group = {"group.id": f"{settings.app_id}-tail", "enable.auto.commit": False, "enable.auto.offset.store": False}
-    return KafkaConsumer({**config, **group, "log_level": 0, "auto.offset.reset": "earliest", "enable.partition.eof": False})
+    return KafkaConsumer({**config, **group, "auto.offset.reset": "earliest", "enable.partition.eof": False})
 
 
 def partitions_of(client: Any, topic: str, settings: Settings, timeout_s: float = 10.0) -> list[int]:
@@ -48,7 +66,7 @@ def partitions_of(client: Any, topic: str, settings: Settings, timeout_s: float 
         # All topics: asking for one by name may create it.
         listed = client.list_topics(timeout=timeout_s).topics
     except KafkaException as error:
-        raise no_broker(settings, timeout_s, error.args[0].str()) from None
+        raise no_broker(settings, timeout_s, client.refusals.why(client, error.args[0].str())) from None
     if topic not in listed or not listed[topic].partitions:
         raise Refused(f"topic {topic} does not exist at {settings.bootstrap}; run `leadline topics create` first")
     return sorted(listed[topic].partitions)

@@ -32,6 +32,7 @@ class Verb(NamedTuple):
 VERBS: Final[dict[str, Verb]] = {
     "backtest": Verb("leadline.cli.backtest:backtest", "Tell what a policy would have done on recorded events."),
     "broker": Verb("leadline.cli.broker:broker", "Run the embedded broker in the foreground."),
+    "check": Verb("leadline.cli.check:check", "Send a session that must be halted through the cluster, and see that it is."),
     "dashboard": Verb("leadline.cli.dashboard:dashboard", "Serve the fleet as a web page."),
     "demo": Verb("leadline.cli.demo:demo", "Run a fleet with planted trouble, and see it found and stopped."),
     "lab": Verb("leadline.cli.lab:lab", "Experiments on simulated sessions, whose truth is known."),
@@ -41,7 +42,7 @@ VERBS: Final[dict[str, Verb]] = {
     "send": Verb("leadline.cli.send:send", "Send recorded events to Kafka."),
     "tail": Verb("leadline.cli.tail:tail", "Follow violations, commands or dead letters."),
     "top": Verb("leadline.cli.top:top", "Show the fleet in the terminal."),
-    "topics": Verb("leadline.cli.topics:topics", "Create or check the topics."),
+    "topics": Verb("leadline.cli.topics:topics", "Create or check the topics; print who may do what with them."),
     "topology": Verb("leadline.cli.topology:topology", "Show what reads and writes which topic."),
 }
 

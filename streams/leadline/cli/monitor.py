@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ from leadline.cli import exits
 from leadline.cli.kafka import bootstrap_option, settings_for
 from leadline.cli.policy import policy_option, read_policy
 from leadline.cli.screen import emit_json
+from leadline.security import Secret
 from leadline.settings import unknown_variables
 
 __all__ = ["monitor"]
@@ -44,8 +46,8 @@ def monitor(
         policy_file=policy_file,
     )
     if show_settings:
-        shown = {name: getattr(settings, name) for name in settings.__slots__}
-        emit_json({name: str(value) if isinstance(value, Path) else value for name, value in shown.items()})
+        shown = {field.name: getattr(settings, field.name) for field in fields(settings)}
+        emit_json({name: str(value) if isinstance(value, Path | Secret) else value for name, value in shown.items()})
         for told in unknown_variables():
             click.echo(f"leadline: {told}", err=True)
         return exits.OK

@@ -69,7 +69,9 @@ def tail(what: str, bootstrap: str | None, from_beginning: bool, as_json: bool, 
 
 def _raise(error: KafkaError, topic: str) -> None:
     """Errors that pass by themselves are waited out: the client connects again."""
-    if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._PARTITION_EOF):
+    passing = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._PARTITION_EOF)
+    # The client asks after its group, which it never joins, and which is nobody's to give rights on.
+    if error.retriable() or error.code() in (*passing, KafkaError.GROUP_AUTHORIZATION_FAILED):
         return
     raise BrokerError(f"topic {topic} cannot be read: {error.str()}; check the topic and this client's rights")
 

@@ -1,19 +1,28 @@
-"""``leadline topics``: create the topics of the table, or check those on the cluster against it."""
+"""``leadline topics``: create the topics of the table, check those on the cluster against it, print who may do what."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from leadline.cli import exits
+from leadline.cli.acls import kafka_acls, permissions, strimzi
 from leadline.cli.kafka import bootstrap_option, settings_for
 from leadline.cli.screen import console, emit_json
+from leadline.contracts.acls import ROLES
+from leadline.contracts.acls import acls as contracts_acls
 
 __all__ = ["topics"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group("topics", epilog=exits.EPILOG)
 def topics() -> None:
-    """Create or check the topics."""
+    """Create or check the topics, or print who may do what with them."""
 
 
 @topics.command("create", epilog=exits.EPILOG)
@@ -42,6 +51,51 @@ def check(bootstrap: str | None, as_json: bool) -> int:
     Exits 1 where one is missing, or differs so that no worker would start; what is only worse than it should be is a warning.
     """
     return _tell(bootstrap, [], as_json)
+
+
+def _principal(role: str, name: str) -> Callable[[F], F]:
+    return click.option(f"--{role}", default=f"User:{name}", show_default=True, metavar="PRINCIPAL", help=f"{ROLES[role]}.")
+
+
+@topics.command("acls", epilog=exits.EPILOG)
+@bootstrap_option
+@click.option(
+    "--format", "shape", type=click.Choice(["kafka-acls", "strimzi", "json"]), default="kafka-acls", show_default=True,
+    help="Lines for Kafka's own tool, Strimzi's KafkaTopic and KafkaUser resources, or JSON.",
+)  # fmt: skip
+@_principal("monitor", "leadline-monitor")
+@_principal("agents", "leadline-agents")
+@_principal("operators", "leadline-operators")
+@_principal("admin", "leadline-admin")
+@click.option("--cluster", default="kafka", show_default=True, help="strimzi: the Kafka resource's name.")
+@click.option("--partitions", type=click.IntRange(1), help="strimzi: partitions of each topic. [env: LEADLINE_PARTITIONS]")
+@click.option("--replication", type=click.IntRange(1), help="strimzi: replicas of each topic. [env: LEADLINE_REPLICATION]")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json: one JSON object.")
+def acls(
+    bootstrap: str | None,
+    shape: str,
+    as_json: bool,
+    cluster: str,
+    partitions: int | None,
+    replication: int | None,
+    **principals: str,
+) -> int:
+    """Print the permissions that each party needs, and no more: agents write events and read commands; only the monitor writes
+    violations and commands. Asks no broker; LEADLINE_APP_ID names the group of the workers.
+    """
+    for role, principal in principals.items():
+        if not re.fullmatch(r"[A-Za-z]+:[^\s*]+", principal):
+            raise click.BadParameter(f"--{role} {principal!r} names nobody: give TYPE:NAME, such as User:leadline-{role}")
+    settings = settings_for(bootstrap, partitions=partitions, replication=replication)
+    wanted = contracts_acls(settings.app_id)
+    if as_json or shape == "json":
+        emit_json({"acls": permissions(wanted, principals)})
+    elif shape == "strimzi":
+        click.echo(strimzi(wanted, principals, cluster, settings.partitions, settings.replication), nl=False)
+    else:
+        for line in kafka_acls(wanted, principals, settings.bootstrap):
+            click.echo(line)
+    return exits.OK
 
 
 def _tell(bootstrap: str | None, created: list[str], as_json: bool, asked: int | None = None) -> int:

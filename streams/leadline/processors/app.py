@@ -8,6 +8,7 @@ import socket
 from uuid import uuid4
 
 from leadline.contracts.topics import EVENTS
+from leadline.processors.credentials import credentials
 from leadline.processors.engine import MonitorApp
 from leadline.settings import Settings
 
@@ -23,6 +24,7 @@ def make_app(settings: Settings, partitions: int | None = None) -> MonitorApp:
         settings.app_id,
         broker=[f"kafka://{server}" for server in settings.bootstrap.split(",")],
         broker_client_id=settings.app_id,
+        broker_credentials=credentials(settings),
         datadir=settings.data_dir.absolute(),
         store="rocksdb://",
         autodiscover=False,

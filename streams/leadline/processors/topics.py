@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from leadline.contracts.topics import DEAD_LETTERS, EVENTS, SESSIONS, TOPICS, Topic
 from leadline.errors import BrokerError, TopicMismatch
 from leadline.processors.logs import with_fields
+from leadline.security.refusals import Refusals
 from leadline.settings import BOOTSTRAP, Settings, client_configs, no_broker
 
 __all__ = ["Finding", "check", "create", "ensure", "problems", "require", "require_seen"]
@@ -53,7 +54,7 @@ class Finding(NamedTuple):
 def check(settings: Settings, timeout_s: float = 10.0) -> list[Finding]:
     """Compare every topic of the table with the cluster: partition counts, and of the settings those that matter, where the
     broker tells them. Raises :class:`BrokerError` when no broker answers in time."""
-    admin = _admin(settings)
+    admin = _Admin(settings)
     counts = _counts(admin, settings, timeout_s)
     configs = _configs(admin, [topic.name for topic in TOPICS if topic.name in counts], timeout_s)
     events = counts.get(EVENTS.name)
@@ -130,7 +131,7 @@ def create(settings: Settings, timeout_s: float = 30.0) -> list[str]:
     New topics take the partition count of ``leadline.events`` where it exists, else ``settings.partitions``.
     Raises :class:`TopicMismatch` when the cluster refuses to make a topic like that, :class:`BrokerError` when it fails.
     """
-    admin = _admin(settings)
+    admin = _Admin(settings)
     counts = _counts(admin, settings, timeout_s)
     partitions = _partitions(counts, settings)
     missing = [topic for topic in TOPICS if topic.name not in counts]
@@ -210,21 +211,24 @@ def require_seen(watermarks: Mapping[int, int], ends: Mapping[int, int]) -> None
             )
 
 
-def _admin(settings: Settings) -> AdminClient:
-    # Its own log lines about each refused connection add nothing: what matters is raised.
-    return AdminClient({**client_configs(settings).confluent, "log_level": 0, "socket.timeout.ms": 10_000})
+class _Admin(AdminClient):  # type: ignore[misc]
+    def __init__(self, settings: Settings) -> None:
+        self.refusals = Refusals()
+        # Its own log lines about each refused connection add nothing: what matters is raised.
+        quiet = {"log_level": 0, "socket.timeout.ms": 10_000, "error_cb": self.refusals}
+        super().__init__({**client_configs(settings).confluent, **quiet})
 
 
-def _counts(admin: AdminClient, settings: Settings, timeout_s: float) -> dict[str, int]:
+def _counts(admin: _Admin, settings: Settings, timeout_s: float) -> dict[str, int]:
     """Partition counts of the topics that exist. Asks for all topics: asking for one by name may create it."""
     try:
         listed: dict[str, Any] = admin.list_topics(timeout=timeout_s).topics
     except KafkaException as error:
-        raise no_broker(settings, timeout_s, error.args[0].str()) from None
+        raise no_broker(settings, timeout_s, admin.refusals.why(admin, error.args[0].str())) from None
     return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None and topic.partitions}
 
 
-def _configs(admin: AdminClient, names: Iterable[str], timeout_s: float) -> dict[str, dict[str, str]]:
+def _configs(admin: _Admin, names: Iterable[str], timeout_s: float) -> dict[str, dict[str, str]]:
     """The settings of each topic, of those for which the broker tells them to this client."""
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
     found: dict[str, dict[str, str]] = {}
@@ -239,7 +243,7 @@ def _configs(admin: AdminClient, names: Iterable[str], timeout_s: float) -> dict
     return found
 
 
-def _await_visible(admin: AdminClient, settings: Settings, names: set[str], timeout_s: float) -> None:
+def _await_visible(admin: _Admin, settings: Settings, names: set[str], timeout_s: float) -> None:
     """A topic that was just created takes a moment to appear in the metadata."""
     deadline = time.monotonic() + timeout_s
     while names - _counts(admin, settings, timeout_s).keys():

@@ -29,6 +29,7 @@ from leadline.processors.owned import owned
 from leadline.processors.policy_source import read_policy
 from leadline.processors.topology import Monitor, wall_clock, wire
 from leadline.processors.watch import Fold
+from leadline.security import Secret
 from leadline.settings import Settings, load_settings, unknown_variables
 
 __all__ = ["BROKER_AWAY", "CRASHED", "NOT_DRAINED", "OK", "REFUSED", "main", "run"]
@@ -288,6 +289,8 @@ def main(argv: Sequence[str] | None = None, fold: Fold = real_fold) -> int:
     """``python -m leadline.processors.worker``: settings from the environment, each also as an option."""
     parser = argparse.ArgumentParser(prog="python -m leadline.processors.worker", description="Run one monitor worker.")
     for field in fields(Settings):
+        if isinstance(field.default, Secret):
+            continue  # What is on a command line, every user of the machine can read.
         option = "--" + field.name.replace("_", "-")
         if isinstance(field.default, bool):
             parser.add_argument(option, action="store_const", const=True)
