@@ -7,9 +7,8 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from leadline.contracts.text import safe
 from leadline.contracts.topics import DEAD_LETTER_BYTES, DEFAULT_PARTITIONS
@@ -109,31 +108,16 @@ class Settings(Security):
     """Where a trace is looked at: a URL with `{trace_id}` in it. Empty: no links."""
 
 
-class ClientConfigs:
-    """The same way to the brokers for both client libraries. Both raise :class:`SettingsError` where a file cannot be used."""
+class ClientConfigs(NamedTuple):
+    """How to reach the brokers with confluent-kafka; for the stream engine's library see ``processors.credentials``."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    @cached_property
-    def confluent(self) -> dict[str, Any]:
-        """Settings of a confluent-kafka client."""
-        settings = self._settings
-        return {"bootstrap.servers": settings.bootstrap, "client.id": settings.app_id, **settings.librdkafka()}
-
-    @cached_property
-    def aiokafka(self) -> dict[str, Any]:
-        """Arguments of an aiokafka client."""
-        from leadline.security.aio import aiokafka_arguments  # Here: only the monitor has this library.
-
-        settings = self._settings
-        servers = {"bootstrap_servers": settings.bootstrap.split(","), "client_id": settings.app_id}
-        return {**servers, **aiokafka_arguments(settings)}
+    confluent: dict[str, Any]
 
 
 def client_configs(settings: Settings) -> ClientConfigs:
-    """How to reach the brokers; every client that the monitor opens is made from this."""
-    return ClientConfigs(settings)
+    """Every client that the monitor and its tools open is made from this. Raises :class:`SettingsError` where a file of TLS or
+    SASL cannot be used."""
+    return ClientConfigs({"bootstrap.servers": settings.bootstrap, "client.id": settings.app_id, **settings.librdkafka()})
 
 
 def load_settings(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:

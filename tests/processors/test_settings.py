@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from leadline.errors import SettingsError
+from leadline.processors.credentials import aiokafka_config
 from leadline.settings import Settings, client_configs, describe_settings, load_settings, unknown_variables
 
 
@@ -28,9 +29,8 @@ def test_environment_and_overrides() -> None:
     assert settings.log_level == "DEBUG"
     assert settings.data_dir == Path("/tmp/there")
     assert settings.app_id == "leadline"
-    configs = client_configs(settings)
-    assert configs.confluent["bootstrap.servers"] == "kafka-1:9092,[::1]:9093"
-    assert configs.aiokafka["bootstrap_servers"] == ["kafka-1:9092", "[::1]:9093"]
+    assert client_configs(settings).confluent["bootstrap.servers"] == "kafka-1:9092,[::1]:9093"
+    assert aiokafka_config(settings)["bootstrap_servers"] == ["kafka-1:9092", "[::1]:9093"]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from leadline.contracts.topics import TOPICS
 from leadline.errors import BrokerError, TopicMismatch
 from leadline.processors import topics as declared
 from leadline.processors import worker
+from leadline.processors.credentials import aiokafka_config
 from leadline.security import Security
 from leadline.settings import Settings, client_configs
 from tests.processors.running import MONITOR, RunningWorker, Topics, bodies, until
@@ -100,7 +101,7 @@ async def test_each_way_in_works_for_each_client_library(secure: SecureKafka, tm
     settings = Settings(app_id="leadline", **security(secure, tmp_path, "monitor", way))
     findings = await asyncio.to_thread(declared.check, settings)
     assert [finding.problem for finding in findings] == [""] * len(TOPICS)
-    consumer = AIOKafkaConsumer(**client_configs(settings).aiokafka, group_id="leadline")
+    consumer = AIOKafkaConsumer(**aiokafka_config(settings), group_id="leadline")
     await consumer.start()
     try:
         assert set(await consumer.topics()) >= {topic.name for topic in TOPICS}

@@ -19,7 +19,7 @@ import pytest
 
 from leadline.agent import connect
 from leadline.errors import BrokerError, SettingsError
-from leadline.processors.credentials import credentials
+from leadline.processors.credentials import aiokafka_config, credentials
 from leadline.security import Secret, Security
 from leadline.settings import Settings, client_configs, load_settings
 from tests.cli.run import leadline
@@ -104,8 +104,8 @@ def test_no_secret_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
     printed = leadline("monitor", "--show-settings")
     assert printed.json["sasl_password"] == "***"
     assert "hush-hush" not in printed.out + printed.err
-    configs = client_configs(settings)
-    assert configs.confluent["sasl.password"] == configs.aiokafka["sasl_plain_password"] == "hush-hush"
+    assert client_configs(settings).confluent["sasl.password"] == "hush-hush"
+    assert aiokafka_config(settings)["sasl_plain_password"] == "hush-hush"
     assert credentials(settings).password == "hush-hush"
     assert "hush-hush" not in repr(credentials(settings))
     assert not Secret("")
@@ -126,7 +126,7 @@ def test_a_password_file_is_read_without_the_end_of_its_line(tmp_path: Path) -> 
     (tmp_path / "password").write_text("two words \r\n")
     environ = {name: value for name, value in SCRAM.items() if name != "LEADLINE_SASL_PASSWORD"}
     settings = load_settings({**environ, "LEADLINE_SASL_PASSWORD_FILE": str(tmp_path / "password")})
-    assert client_configs(settings).aiokafka["sasl_plain_password"] == "two words "
+    assert aiokafka_config(settings)["sasl_plain_password"] == "two words "
 
 
 def test_mutual_tls_for_both_libraries(authority: Authority, tmp_path: Path) -> None:
@@ -139,8 +139,7 @@ def test_mutual_tls_for_both_libraries(authority: Authority, tmp_path: Path) -> 
         tls_key_file=str(key),
         tls_key_password=Secret("abc"),
     )
-    config = client_configs(settings)
-    assert config.confluent == {
+    assert client_configs(settings).confluent == {
         "bootstrap.servers": "127.0.0.1:9092",
         "client.id": "leadline",
         "security.protocol": "SSL",
@@ -150,7 +149,7 @@ def test_mutual_tls_for_both_libraries(authority: Authority, tmp_path: Path) -> 
         "ssl.key.location": str(key),
         "ssl.key.password": "abc",
     }
-    context = config.aiokafka["ssl_context"]
+    context = aiokafka_config(settings)["ssl_context"]
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
     assert [dict(pair[0] for pair in one["subject"]) for one in context.get_ca_certs()] == [{"commonName": "test authority"}]

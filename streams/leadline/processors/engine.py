@@ -13,8 +13,9 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer, Producer
 from faust.types import TP
 
+from leadline.processors.credentials import aiokafka_config
 from leadline.processors.outputs import Outgoing, Sent
-from leadline.settings import Settings, client_configs
+from leadline.settings import Settings
 
 __all__ = ["MonitorApp"]
 
@@ -164,7 +165,7 @@ async def _fetched_ends(settings: Settings, ends: Mapping[Any, int]) -> dict[Any
     wanted = [tp for tp, end in ends.items() if end]
     if not wanted:
         return {}
-    consumer = aiokafka.AIOKafkaConsumer(**client_configs(settings).aiokafka, enable_auto_commit=False)
+    consumer = aiokafka.AIOKafkaConsumer(**aiokafka_config(settings), enable_auto_commit=False)
     await consumer.start()
     found: dict[Any, int] = {}
     try:
