@@ -160,12 +160,16 @@ class Monitor:
         for mine, theirs in ((self.ignored, folded.ignored), (self.tolerated, folded.tolerated)):
             for why, count in theirs.items():
                 mine[why] = mine.get(why, 0) + count
+        self.keep(folded)
+        return folded.outputs
+
+    def keep(self, folded: Folded) -> None:
+        """Write the states that a batch led to."""
         for key, state in folded.states.items():
             if state is None:
                 self.stored.pop(key, None)
             else:
                 self.stored[key] = encode_state(state)
-        return folded.outputs
 
     def fold(self, batch: list[Incoming]) -> Folded:
         """What the batch would lead to; nothing is written."""
