@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Many tests wait for processes of their own more than they compute: four at a time also where there are fewer cores.
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); [ $$n -gt 4 ] && echo $$n || echo 4)
 
-.PHONY: help setup demo test lint format kafka-test clean
+.PHONY: help setup demo test lint format kafka-test chaos clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +31,9 @@ test: $(STAMP)  ## Run the tests on the embedded broker (ARGS='-k inversion' nar
 kafka-test: $(STAMP)  ## Run the tests that need a broker a second time, on Apache Kafka (needs Java 17, and Maven or KAFKA_HOME)
 	$(BIN)/python -m tests.support.brokers
 	LEADLINE_TEST_BROKERS=kafka $(BIN)/python -m pytest -n 2 --dist loadfile -m 'broker or kafka' $(ARGS)
+
+chaos: $(STAMP)  ## Kill and disturb workers and brokers under load on Apache Kafka, and compare with the oracle (ARGS=--short)
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 lint: $(STAMP)  ## Check style and types
 	$(BIN)/ruff check .
