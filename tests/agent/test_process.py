@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import textwrap
@@ -13,6 +14,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from leadline.agent import trace
+from leadline.agent.spool import Spool
 from leadline.agent.trace import active_trace
 from leadline.contracts.topics import EVENTS
 from leadline.contracts.trace import NO_TRACE
@@ -42,7 +44,7 @@ FORK = """
     from leadline.agent import connect
     from tests.agent.support import round_event
 
-    client = connect(sys.argv[1])
+    client = connect(sys.argv[1], spool=False)
     client.emitter.emit(round_event("parent"))
     client.flush(float(sys.argv[2]))
     child = os.fork()
@@ -92,7 +94,7 @@ TERMINATED = """
 
     logging.basicConfig(stream=sys.stdout, format="%(message)s")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    client = connect(sys.argv[1])
+    client = connect(sys.argv[1], spool=sys.argv[3] if len(sys.argv) > 3 else False)
     for number in range(500):
         client.emitter.emit(round_event(sys.argv[2], number))
     os.kill(os.getpid(), signal.SIGTERM)
@@ -124,6 +126,82 @@ def test_an_agent_that_is_terminated_without_a_broker_says_how_many_were_lost() 
     [port] = free_ports(1)
     told = [line for line in run(TERMINATED, f"127.0.0.1:{port}", "lost").splitlines() if "events" in line]
     assert told == [f"500 events were not delivered: no broker answered at 127.0.0.1:{port}"]
+
+
+def test_an_agent_that_is_terminated_without_a_broker_keeps_its_events_for_the_next(tmp_path: Path) -> None:
+    """With a spool nothing is lost: the line says where the 500 are, and another process has them."""
+    [port] = free_ports(1)
+    address = f"127.0.0.1:{port}"
+    [told] = [line for line in run(TERMINATED, address, "kept", str(tmp_path)).splitlines() if "events" in line]
+    assert told.startswith(f"500 events wait in {tmp_path}/spool-")
+    assert Spool(tmp_path, address).adopt() == (500, [])
+
+
+UNHANDLED = """
+    import logging, os, signal, sys, time
+    from leadline.agent import Client, MemoryTransport
+    from tests.agent.support import round_event
+
+    class Printing(MemoryTransport):
+        def send(self, *args, **kwargs):
+            print("sent", flush=True)
+            return super().send(*args, **kwargs)
+
+    transport = Printing()
+    client = Client(transport)
+    if len(sys.argv) > 1:
+        signal.signal(signal.SIGTERM, lambda *_: print("mine", flush=True) or os._exit(3))
+    transport.up = False
+    for number in range(3):
+        client.emitter.emit(round_event("s", number))
+    transport.up = True
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(10)
+"""
+
+
+def test_sigterm_that_nobody_handles_sends_what_is_left_and_still_ends_the_process_as_it_would() -> None:
+    """Three events are queued; the process ends by the signal, and not with an exit code."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(UNHANDLED)], capture_output=True, text=True, timeout=20, cwd=ROOT
+    )
+    assert (done.returncode, done.stdout.split()) == (-signal.SIGTERM, ["sent"] * 3)
+
+
+def test_a_handler_of_the_programs_own_is_left_alone() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(UNHANDLED), "own"], capture_output=True, text=True, timeout=20, cwd=ROOT
+    )
+    assert done.returncode == 3
+    assert "mine" in done.stdout
+
+
+def test_a_worker_of_a_process_pool_has_its_last_events_sent() -> None:
+    """Such a child ends without exit handlers."""
+    source = """
+    import multiprocessing
+    from leadline.agent import Client, MemoryTransport
+    from tests.agent.support import round_event
+
+    class Printing(MemoryTransport):
+        def send(self, *args, **kwargs):
+            print("sent", flush=True)
+            return super().send(*args, **kwargs)
+
+    transport = Printing()
+    client = Client(transport)
+
+    def work():
+        transport.up = False
+        client.emitter.emit(round_event())
+        transport.up = True
+
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    child.join()
+    print(child.exitcode)
+    """
+    assert run(source) == "sent\n0\n"
 
 
 def test_the_sdk_needs_no_stream_processor_and_no_tracing_library() -> None:

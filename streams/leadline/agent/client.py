@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import atexit
-import weakref
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from leadline.agent.emitter import Emitted, Emitter
+from leadline.agent.ending import close_at_the_end
 from leadline.agent.listener import COMMAND_TTL_MS, CommandListener, Heard
 from leadline.agent.options import Options
 from leadline.agent.session import Session
+from leadline.agent.spool import Spool, default_directory
 from leadline.agent.transport import Transport
 from leadline.security import Security
 
 __all__ = ["Client", "connect"]
-
-_EXIT_SECONDS = 2.0
 
 
 def connect(
@@ -28,6 +28,8 @@ def connect(
     config: Mapping[str, Any] | None = None,
     idempotence: bool = True,
     command_ttl_ms: int = COMMAND_TTL_MS,
+    spool: bool | str | os.PathLike[str] = True,
+    spool_bytes: int = 64 * 1024 * 1024,
 ) -> Client:
     """A client for the Kafka cluster at ``bootstrap`` (``host:port``, several separated by commas).
 
@@ -35,6 +37,9 @@ def connect(
     (``Security.load(os.environ)`` reads them from the environment); ``config``: further librdkafka settings. Make one per
     process; ``fleet`` is the sessions' default. ``command_ttl_ms``: how far back commands are read when a session begins; to
     be raised where the monitor's policy has a longer ``command_ttl_ms`` than these ten minutes.
+
+    ``spool``: the directory for what cannot be sent now, at most ``spool_bytes`` of it for each process. ``True`` is a directory
+    of this user's below the machine's directory for temporary files, ``False`` is none. A machine's processes may share it.
     """
     # Here, so that only those who talk to Kafka load its client.
     from leadline.agent.kafka import KafkaTransport
@@ -42,20 +47,34 @@ def connect(
     if security is not None:
         security.check(bootstrap)
         config = {**security.librdkafka(), **(config or {})}
-    return Client(KafkaTransport(bootstrap, config, idempotence=idempotence), fleet=fleet, command_ttl_ms=command_ttl_ms)
+    kept = None
+    if spool is not False:
+        directory = default_directory() if spool is True else Path(spool)
+        kept = Spool(directory, bootstrap, max_bytes=spool_bytes)
+    transport = KafkaTransport(bootstrap, config, idempotence=idempotence)
+    return Client(transport, fleet=fleet, command_ttl_ms=command_ttl_ms, spool=kept)
 
 
 class Client:
-    """Owns the emitter and the listener. Thread safe. As a context manager it closes itself; at the interpreter's exit it
-    sends what is left for at most 2 seconds."""
+    """Owns the emitter and the listener. Thread safe. As a context manager it closes itself.
+
+    At the interpreter's exit, and on SIGTERM where nobody else handles it, it sends what is left for at most 2 seconds. What then
+    is left waits in the ``spool``.
+    """
 
     def __init__(
-        self, transport: Transport, *, fleet: str = "", max_queued: int = 10_000, command_ttl_ms: int = COMMAND_TTL_MS
+        self,
+        transport: Transport,
+        *,
+        fleet: str = "",
+        max_queued: int = 10_000,
+        command_ttl_ms: int = COMMAND_TTL_MS,
+        spool: Spool | None = None,
     ) -> None:
         self.listener = CommandListener(transport, lifetime_ms=command_ttl_ms)
-        self.emitter = Emitter(transport, max_queued=max_queued, on_delivered=self.listener.learn)
+        self.emitter = Emitter(transport, max_queued=max_queued, on_delivered=self.listener.learn, spool=spool)
         self._fleet = fleet
-        atexit.register(_close_at_exit, weakref.ref(self))
+        close_at_the_end(self)
 
     def session(
         self, session_id: str, *, agent_id: str, token_budget: int, max_depth: int, **options: Unpack[Options]
@@ -81,7 +100,10 @@ class Client:
         return self.emitter.flush(timeout)
 
     def close(self, timeout: float = 3.0) -> int:
-        """Stop listening, flush for at most ``timeout`` seconds, let the clients go; returns how many events were lost."""
+        """Stop listening, flush for at most ``timeout`` seconds, let the clients go; returns how many events were lost.
+
+        What waits in the spool is not lost.
+        """
         self.listener.close()
         return self.emitter.close(timeout)
 
@@ -90,9 +112,3 @@ class Client:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-def _close_at_exit(client: weakref.ref[Client]) -> None:
-    alive = client()
-    if alive is not None:
-        alive.close(_EXIT_SECONDS)

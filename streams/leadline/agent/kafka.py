@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import confluent_kafka as ck
 
-from leadline.agent.transport import Delivery, Headers, OnDelivery, Received
+from leadline.agent.transport import Blocked, Delivery, Headers, OnDelivery, Received
 from leadline.contracts import limits
 from leadline.errors import Refused, Retryable
 
@@ -27,14 +27,32 @@ _PRODUCER: dict[str, Any] = {
     "acks": "all",
     "linger.ms": 5,
     "message.max.bytes": 1_000_000,
-    "message.timeout.ms": 300_000,
+    # Never given up here: what cannot be sent now is the spool's, whose bounds count.
+    "message.timeout.ms": 0,
     # The emitter's own queue decides what gives way; little waits here.
     "queue.buffering.max.messages": 2_000,
     "queue.buffering.max.kbytes": 4 * limits.MAX_RECORD_BYTES // 1024,
 }
 _PURGED: Final = (ck.KafkaError._PURGE_QUEUE, ck.KafkaError._PURGE_INFLIGHT)
-_AGAIN: Final = (*_PURGED, ck.KafkaError._FATAL)
-"""Errors of the client, not of the record that they are reported for."""
+_BLOCKED: Final = (
+    ck.KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    ck.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    ck.KafkaError.GROUP_AUTHORIZATION_FAILED,
+    ck.KafkaError.SASL_AUTHENTICATION_FAILED,
+    ck.KafkaError._AUTHENTICATION,
+    ck.KafkaError.UNKNOWN_TOPIC_OR_PART,
+    ck.KafkaError._UNKNOWN_TOPIC,
+)
+"""Nothing can be sent, or read, before somebody has changed something on the cluster, or in this client's settings."""
+_REFUSED: Final = (
+    ck.KafkaError.MSG_SIZE_TOO_LARGE,
+    ck.KafkaError.RECORD_LIST_TOO_LARGE,
+    ck.KafkaError.INVALID_RECORD,
+    ck.KafkaError.INVALID_TIMESTAMP,
+    ck.KafkaError.POLICY_VIOLATION,
+    ck.KafkaError._INVALID_ARG,
+)
+"""Errors of the record that they are reported for; all others are the client's, or the cluster's, and pass."""
 _CONSUMER: dict[str, Any] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -72,11 +90,14 @@ class _KafkaProducer:
         self._transport = transport
         self._fatal = ""
         self._away = False
+        self._blocked = ""
         self._client = ck.Producer({**config, "error_cb": self._on_error})
 
     def _on_error(self, error: ck.KafkaError) -> None:
         if error.code() == ck.KafkaError._ALL_BROKERS_DOWN:
             self._away = True
+        if error.code() in _BLOCKED:
+            self._blocked = str(error)
         if error.fatal():
             self._fatal = str(error)
             if error.code() == ck.KafkaError._UNSUPPORTED_FEATURE:
@@ -87,18 +108,19 @@ class _KafkaProducer:
 
         def report(error: ck.KafkaError | None, message: ck.Message) -> None:
             if error is None:
-                self._away = False
+                self._away, self._blocked = False, ""
                 on_delivery(Delivery(message.partition(), message.offset()))
             else:
-                on_delivery(Delivery(-1, -1, self._why(error), error.code() in _AGAIN))
+                code = error.code()
+                on_delivery(Delivery(-1, -1, self._why(error), code not in _REFUSED, code in _BLOCKED))
 
         try:
             self._client.produce(topic, value, key, headers=headers, on_delivery=report)
         except ck.KafkaException as error:
             code = error.args[0].code()
-            if code in (ck.KafkaError.MSG_SIZE_TOO_LARGE, ck.KafkaError._INVALID_ARG):
+            if code in _REFUSED:
                 raise Refused(str(error)) from None
-            raise Retryable(str(error)) from None
+            raise (Blocked if code in _BLOCKED else Retryable)(str(error)) from None
 
     def _why(self, error: ck.KafkaError) -> str:
         """Why a record was not delivered, for a person."""
@@ -120,6 +142,8 @@ class _KafkaProducer:
         self._client.flush(1.0)
 
     def _check(self) -> None:
+        if self._blocked:
+            raise Blocked(self._blocked)
         if self._fatal:
             raise Retryable(self._fatal)
 
@@ -152,6 +176,9 @@ class _KafkaConsumer:
             messages = take(self._client, _BATCH, timeout)
         except ck.KafkaException as error:
             raise Retryable(str(error)) from None
+        for wrong in (message.error() for message in messages):
+            if wrong is not None and wrong.code() in _BLOCKED:
+                raise Blocked(str(wrong))
         return [_received(message) for message in messages if message.error() is None]
 
     def close(self) -> None:

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["Consumer", "Delivery", "Headers", "OnDelivery", "Producer", "Received", "Transport"]
+from leadline.errors import Retryable
+
+__all__ = ["Blocked", "Consumer", "Delivery", "Headers", "OnDelivery", "Producer", "Received", "Transport"]
+
+
+class Blocked(Retryable):
+    """The same call succeeds once somebody has changed something: the client is not authorized, the topic is not there."""
+
 
 Headers = list[tuple[str, bytes]]
 
@@ -17,13 +24,15 @@ Headers = list[tuple[str, bytes]]
 class Delivery(NamedTuple):
     """What became of one record. ``error`` empty: it is in the log at ``partition`` and ``offset``.
 
-    ``again``: the client failed, or was closed, and not the record: another client may send it.
+    ``again``: the client failed, or was closed, and not the record: another client may send it. ``blocked``: that too, but not
+    before somebody has changed something (:class:`Blocked`).
     """
 
     partition: int
     offset: int
     error: str = ""
     again: bool = False
+    blocked: bool = False
 
 
 OnDelivery = Callable[[Delivery], None]
@@ -45,7 +54,8 @@ class Producer(Protocol):
 
     def produce(self, topic: str, key: bytes, value: bytes, headers: Headers, on_delivery: OnDelivery) -> None:
         """Take a record over. Never blocks. Raises ``BufferError`` when its queue is full, :class:`leadline.errors.Refused`
-        when it can never send this record, :class:`leadline.errors.Retryable` when the client must be made anew."""
+        when it can never send this record, :class:`leadline.errors.Retryable` when the client must be made anew, :class:`Blocked`
+        when that is of no use yet."""
 
     def poll(self, timeout: float) -> None:
         """Run the delivery callbacks that are due; wait at most ``timeout`` seconds for the first one. Raises

@@ -68,6 +68,8 @@ class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
     """Counts the session's restarts from scratch; absent means the epoch in force."""
     ts: Timestamp = ""
     event_id: OptionalId = ""
+    lost_before: Count = 0
+    """Events of this session that the agent could not keep until they were sent, since the one that it sent before."""
 
 
 class Scorer(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

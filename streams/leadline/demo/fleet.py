@@ -156,7 +156,7 @@ def main(argv: Sequence[str]) -> int:
     # TLS and SASL come from the environment, as for every client of this project.
     settings = client_configs(load_settings(bootstrap=plan.bootstrap)).confluent
     extra = {name: value for name, value in settings.items() if name not in ("bootstrap.servers", "client.id")}
-    client = connect(plan.bootstrap, fleet=plan.fleet, config=extra)
+    client = connect(plan.bootstrap, fleet=plan.fleet, config=extra, spool=False)
     lives: list[tuple[DemoAgent, _Stopwatch]] = []
     with ThreadPoolExecutor(len(plan.agents)) as pool:
         for one in plan.agents:

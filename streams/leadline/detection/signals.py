@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from math import ceil
+from typing import TYPE_CHECKING
 
 from leadline.contracts.events import Summary
 from leadline.contracts.orders import Parameters, Target
 from leadline.contracts.session_state import Measurement
 from leadline.detection.policy import FleetPolicy
-from leadline.detection.rules.base import RoundView
+
+if TYPE_CHECKING:
+    # The rules import this module.
+    from leadline.detection.rules.base import RoundView
 
 __all__ = ["apart", "rehydration", "salience_rising", "span_exit", "span_floor", "spans_falling"]
 
