@@ -5,13 +5,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from leadline.contracts.codec import encode
 from leadline.contracts.ids import state_key
+from leadline.contracts.orders import Heartbeat
 from leadline.contracts.session_state import encode_state
+from leadline.contracts.times import format_ms
 from leadline.dashboard.journal import Journal, percentile
 from leadline.dashboard.view import FleetView
 from leadline.detection.condition import CONDITIONS
 from tests.dashboard.feed import Feed, inverting
-from tests.support.core import WHO, end, policy, round_
+from tests.support.core import START, WHO, end, policy, round_
 
 
 def key_of(session_id: str = "s1", agent_id: str = "a1") -> bytes:
@@ -85,6 +88,17 @@ def test_what_cannot_be_read_is_counted_and_left_out() -> None:
     view.apply_command(None)
     view.apply_state(0, None, b"{}")
     assert (view.unreadable, len(view)) == (3, 0)
+
+
+def test_a_monitor_that_misses_its_heartbeats_is_told() -> None:
+    """One beat each 10 s: silent after four of them, on the partition that it concerns."""
+    view = FleetView()
+    assert view.monitor(START) == {"partitions": 0, "silent": 0, "since": None}
+    for partition, at in ((0, START), (1, START + 35_000)):
+        view.apply_command(encode(Heartbeat(partition=partition, at=format_ms(at), every_ms=10_000)))
+    assert view.monitor(START + 40_000)["silent"] == 0
+    assert view.monitor(START + 40_001) == {"partitions": 2, "silent": 1, "since": START}
+    assert (view.unreadable, len(view.journal.commands)) == (0, 0)
 
 
 def test_counts_name_every_condition() -> None:

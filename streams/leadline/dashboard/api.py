@@ -97,12 +97,12 @@ class _Api:
 
     async def health(self, _request: Request) -> Response:
         reading = self._parts.reading()
-        good = reading.as_of is not None and not reading.error
+        good = reading.as_of is not None and not reading.error  # A silent monitor is no fault of this process.
         return _Json({"ok": good, **self._reading()}, status_code=200 if good else 503)
 
     async def fleet(self, _request: Request) -> Response:
         with self._parts.lock:
-            overview = self._parts.view.overview()
+            overview = self._parts.view.overview() | {"monitor": self._parts.view.monitor(self._parts.now())}
         return _Json({**overview, "reading": self._reading()})
 
     async def sessions(self, request: Request) -> Response:

@@ -52,7 +52,7 @@ class Hub:
             await asyncio.sleep(self._every_s)
             with self._lock:
                 changes = self._view.take_changes()
-                timings = self._view.timings()
+                timings = self._timings()
             if self._pages:
                 self._hand_out(self._encode("changes", changes, timings))
 
@@ -60,7 +60,8 @@ class Hub:
         """Messages for one page, until it goes away or falls behind."""
         queue: asyncio.Queue[str | None] = asyncio.Queue(_PATIENCE)
         with self._lock:
-            everything, timings = self._view.everything(), self._view.timings()
+            everything = self._view.everything()
+            timings = self._timings()
         # Changes that are taken from here on are of what the page has already, or newer.
         self._pages.add(queue)
         try:
@@ -87,6 +88,9 @@ class Hub:
         while not queue.empty():
             queue.get_nowait()
         queue.put_nowait(None)
+
+    def _timings(self) -> dict[str, Any]:
+        return self._view.timings() | {"monitor": self._view.monitor(self._now())}
 
     def _encode(self, kind: str, changes: Changes, timings: dict[str, Any], more: dict[str, Any] | None = None) -> str:
         reading = self._reading()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from leadline.contracts.codec import decode_command, decode_violation
+from leadline.contracts.codec import decode_order, decode_violation
+from leadline.contracts.orders import Command
 from leadline.contracts.session_state import SessionState, decode_state
+from leadline.contracts.times import parse_ms
 from leadline.dashboard.journal import Journal, percentile
 from leadline.dashboard.rows import IN_FLIGHT, Row, Who, row_of
 from leadline.detection.condition import CONDITIONS
@@ -14,6 +16,9 @@ from leadline.detection.rules import RULE_NAMES
 from leadline.errors import Malformed
 
 __all__ = ["Changes", "FleetView", "Session"]
+
+_MISSED: Final = 4
+"""Heartbeats that a monitor may miss before it counts as silent."""
 
 
 class Session:
@@ -43,6 +48,13 @@ class Changes(NamedTuple):
         return bool(self.who or self.rows or self.gone)
 
 
+class Beat(NamedTuple):
+    """The last sign of life of the worker that owns a partition (ms since 1970), and how often there is one (ms)."""
+
+    at: int
+    every_ms: int
+
+
 class FleetView:
     """Not thread safe: the reader and the server take turns with a lock."""
 
@@ -53,6 +65,7 @@ class FleetView:
         self._sessions: dict[bytes, Session] = {}
         self._by_slot: dict[int, Session] = {}
         self._by_ids: dict[tuple[str, str], Session] = {}
+        self._beats: dict[int, Beat] = {}
         self._next_slot = 0
         self._who: set[int] = set()
         self._rows: set[int] = set()
@@ -102,9 +115,14 @@ class FleetView:
 
     def apply_command(self, value: bytes | None) -> None:
         try:
-            self.journal.add_command(decode_command(value))
+            record = decode_order(value)
         except Malformed:
             self.unreadable += 1
+            return
+        if isinstance(record, Command):
+            self.journal.add_command(record)
+        else:
+            self._beats[record.partition] = Beat(parse_ms(record.at) or 0, record.every_ms)
 
     # What the page asks
 
@@ -161,6 +179,12 @@ class FleetView:
                 "of": len(recoveries),
             },
         }
+
+    def monitor(self, now: int) -> dict[str, int | None]:
+        """Whether a monitor is at work, by its heartbeats: partitions that have had one, those that have missed several, and
+        since when the worst of these is silent. Without any heartbeat nothing is known."""
+        silent = [beat.at for beat in self._beats.values() if now - beat.at > _MISSED * max(beat.every_ms, 1_000)]
+        return {"partitions": len(self._beats), "silent": len(silent), "since": min(silent, default=None)}
 
     def vocabulary(self) -> dict[str, Any]:
         """The words that rows abbreviate."""

@@ -40,7 +40,7 @@ export function fleetPage(main, context) {
     render(
       html`
         <h1 class="hidden">Fleet</h1>
-        ${filterBar(fleet, filters, set)}
+        ${watched(fleet.timings?.monitor, context)} ${filterBar(fleet, filters, set)}
         <section class="states" aria-label="Sessions by state">
           ${repeat(tiles(counts), ([word]) => word, ([word, count]) => tile(word, count, filters.get("state") === word, set))}
         </section>
@@ -89,6 +89,12 @@ export function fleetPage(main, context) {
     stop();
     strip?.close();
   };
+}
+
+/** Where nobody judges, everything looks as it did: that must be said before anything else. */
+function watched(monitor, context) {
+  if (!monitor?.silent) return nothing;
+  return html`<p class="alarm" role="alert">No monitor watches ${monitor.silent === monitor.partitions ? "this fleet" : `${monitor.silent} of ${monitor.partitions} partitions`}: the last sign of life came ${duration(context.freshness.now() - monitor.since)} ago. What you see is how it was then.</p>`;
 }
 
 function countStates(entries, conditions) {
