@@ -8,7 +8,7 @@ from leadline.contracts.topics import COMMANDS, DEAD_LETTER_BYTES, DEAD_LETTERS,
 
 def test_names_are_distinct_and_of_one_family() -> None:
     names = [topic.name for topic in TOPICS]
-    assert len(set(names)) == len(names) == 5
+    assert len(set(names)) == len(names) == 6
     assert all(name.startswith("leadline.") for name in names)
 
 

@@ -16,6 +16,7 @@ from leadline.contracts.topology import STAGES
 from leadline.processors import topology
 from leadline.processors.engine import MonitorApp
 from leadline.processors.outputs import Outgoing, Sent
+from leadline.processors.silences import SilenceSource
 from leadline.settings import Settings
 from tests.processors.running import event, round_event
 from tests.processors.test_real_fold import ROUNDS
@@ -113,8 +114,8 @@ async def test_each_stage_reads_and_writes_what_it_says(wired: Wired) -> None:
     (table,) = app.tables.values()
     values = inverting()
     reads = {"watch": agent.channel.get_topic_name(), "restore": table.changelog_topic.get_topic_name()}
-    reads |= {"clock": "deadlines", "heartbeat": "time"}
-    writes = {"restore": set[str]()}
+    reads |= {"clock": "deadlines", "heartbeat": "time", "silences": SilenceSource.topic}
+    writes = {"restore": set[str](), "silences": set[str]()}
     writes["watch"] = await wired.run([agent.fun(stream(values))], lambda: counts["events"] == len(values))
     wired.now += DAY
     # The engine hands its tasks the app or nothing, and so do we.

@@ -18,6 +18,7 @@ from leadline.contracts import limits
 from leadline.contracts.codec import Decoded, Event, decode_event
 from leadline.contracts.events import Ack, Round, SessionEnd
 from leadline.contracts.ids import state_key
+from leadline.contracts.manual import Manual
 from leadline.contracts.orders import Cause, Command, Tick, Violation
 from leadline.contracts.reasons import Reason
 from leadline.contracts.session_state import Counts, SessionState
@@ -25,6 +26,7 @@ from leadline.contracts.times import parse_ms
 from leadline.contracts.trace import NO_TRACE, TraceContext, read_trace
 from leadline.detection.observe import observe
 from leadline.detection.policy import FleetPolicy, Policy
+from leadline.detection.silences import silenced
 from leadline.errors import Malformed
 
 __all__ = ["DeadLetter", "Folded", "Incoming", "Step", "fold"]
@@ -167,11 +169,13 @@ def _apply(
         folded.ignore("replayed")
         return
     if state is None:
-        if isinstance(event, Ack | Tick | SessionEnd):
+        if isinstance(event, Ack | Tick | Manual | SessionEnd):
             folded.ignore("unknown-session")
             return
         state = SessionState(session_id=event.session_id, agent_id=event.agent_id)
     rules = policy.of(getattr(event, "fleet", "") or state.fleet)
+    if policy.silences:
+        rules = silenced(rules, policy.silences, state.fleet, event.session_id, event.agent_id, receive)
     if isinstance(event, Tick):
         # The monitor's clock may be a little ahead of the broker's: its word is taken for that little.
         claimed = parse_ms(event.due_at) or 0

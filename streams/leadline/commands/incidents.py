@@ -16,8 +16,10 @@ from leadline.commands.lifecycle import Instruction, Move, Signal, advance
 from leadline.contracts import ids, limits
 from leadline.contracts.codec import Event
 from leadline.contracts.events import Ack, Round
+from leadline.contracts.manual import Manual
 from leadline.contracts.orders import Cause, Command, CommandKind, Parameters, Tick, Violation
 from leadline.contracts.session_state import CommandState, Incident, SessionState, Stage
+from leadline.contracts.text import safe
 from leadline.detection.bounded import named
 from leadline.detection.observe import SILENCE, Finding, Observation
 from leadline.detection.policy import FleetPolicy
@@ -60,7 +62,7 @@ def settle(
     the commands and incidents that were there.
     """
     state = observation.state
-    if not observation.findings and not state.incidents and not isinstance(event, Ack):
+    if not observation.findings and not state.incidents and not isinstance(event, Ack | Manual):
         return []  # Nearly every event of a healthy fleet.
     sent_at = now if sent_at is None else sent_at
     outputs = _Settlement(observation.state, now, policy, cause, sent_at, [] if moves is None else moves).run(observation, event)
@@ -91,7 +93,7 @@ def _watched(command: CommandState) -> bool:
 class _Settlement:
     """One event's worth of work on one state; exists for the length of one :func:`settle`."""
 
-    __slots__ = ("arrival", "cause", "moves", "now", "outputs", "policy", "sent_at", "state")
+    __slots__ = ("arrival", "cause", "moves", "now", "outputs", "policy", "released_by", "sent_at", "state")
 
     def __init__(self, state: SessionState, now: int, policy: FleetPolicy, cause: Cause, sent_at: int, moves: list[Move]) -> None:
         self.state = state
@@ -102,6 +104,7 @@ class _Settlement:
         self.moves = moves
         self.outputs: Outputs = []
         self.arrival: Arrival | None = None
+        self.released_by = ""
 
     def run(self, observation: Observation, event: Event) -> Outputs:
         state = self.state
@@ -110,15 +113,30 @@ class _Settlement:
             # The trouble was of a context that is gone: nothing is left to repair, and nothing recovered either.
             state.incidents = ()
         self._each(self._withdrawn)
-        if not isinstance(event, Tick | Ack):
+        if not isinstance(event, Tick | Ack | Manual):
             self._each(self._release_again)
         if isinstance(event, Tick):
             self._each(self._overdue)
         elif isinstance(event, Ack):
             self._acknowledged(event)
+        elif isinstance(event, Manual) and state.ended_at is None:
+            self._by_hand(event)
         for finding in observation.findings:
             self._found(finding, event)
         return self.outputs
+
+    def _by_hand(self, event: Manual) -> None:
+        """Somebody halts the session, or releases what is halted. Twice is once."""
+        rule = event.rule or issue.MANUAL
+        standing = [one for one in self.state.incidents if not one.releasing]
+        if event.action == "halt":
+            if all(one.rule != issue.MANUAL for one in standing):
+                self._open(issue.by_hand(self.state, event), event)
+            return
+        self.released_by = f"released by hand by {safe(event.who, 100)}: {safe(event.why, 300)}"
+        for incident in standing:
+            if incident.rule == rule:
+                self._resolve(incident)
 
     def _each(self, step: Callable[[Incident], None]) -> None:
         for incident in self.state.incidents:
@@ -318,7 +336,7 @@ class _Settlement:
         if measured is not None:
             told = f"raw ratio {measured.raw_ratio or 0.0:.2f}, {measured.distinct_source_spans} source spans"
         parameters = Parameters(releases=command.command_id, max_depth=self.state.depth_cap)
-        reason = f"{issue.subject_of(incident)} is over: {told}"
+        reason = f"{issue.subject_of(incident)} is over: {told}" if not self.released_by else self.released_by
         return self._command(replace(incident, releasing=True), "resume", 1, parameters, reason)
 
     def _release_again(self, incident: Incident) -> None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from leadline.contracts import ids
+from leadline.contracts.manual import Manual
 from leadline.contracts.orders import Action, Cause, Command, CommandKind, Parameters, Violation
 from leadline.contracts.session_state import CommandState, Incident, SessionState, Stage
+from leadline.contracts.text import safe
 from leadline.contracts.times import format_ms
 from leadline.detection.observe import Finding
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rules import UNHEEDED
 from leadline.detection.rules.base import Decision, Exit
 
-__all__ = ["command", "opened", "subject_of", "unheeded", "violation"]
+__all__ = ["MANUAL", "by_hand", "command", "opened", "subject_of", "unheeded", "violation"]
+
+
+MANUAL: Final = "manual"
+"""Rule of an incident that a person opened; no measurement opens or ends one."""
 
 
 def opened(state: SessionState, finding: Finding, opened_by: str, policy: FleetPolicy, now: int, cause: Cause) -> Incident:
@@ -120,6 +128,23 @@ def command(
 def subject_of(incident: Incident) -> str:
     """What an ``unheeded`` incident is about: the rule, and the level if it has one."""
     return f"{incident.rule}/{incident.subject}" if incident.subject else incident.rule
+
+
+def by_hand(state: SessionState, event: Manual) -> Finding:
+    """A person halts the session."""
+    return Finding(
+        MANUAL,
+        "",
+        Decision(True, "halted-by-hand"),
+        Exit.STANDING,
+        improved=False,
+        severity="warning",
+        action="halt",
+        message=f"halted by hand by {safe(event.who, 100)}: {safe(event.why, 300)}",
+        evidence={"who": safe(event.who, 100)},
+        round=state.last_round,
+        now=state.window[-1].measured() if state.window else None,
+    )
 
 
 def unheeded(state: SessionState, parent: Incident, failed: CommandState, why: str, policy: FleetPolicy) -> Finding:

@@ -18,6 +18,7 @@ import orjson
 
 from leadline.contracts import limits
 from leadline.contracts.events import Ack, AgentEvent, Checkpoint, Round, SessionEnd, SessionStart
+from leadline.contracts.manual import Manual, Silence
 from leadline.contracts.orders import Command, Heartbeat, Tick, Violation
 from leadline.contracts.reasons import Reason
 from leadline.contracts.text import safe
@@ -25,9 +26,9 @@ from leadline.contracts.times import parse_ms
 from leadline.contracts.unknown import strip_unknown
 from leadline.errors import Malformed
 
-__all__ = ["Decoded", "Event", "decode_command", "decode_event", "decode_order", "decode_violation", "encode"]
+__all__ = ["Decoded", "Event", "decode_command", "decode_event", "decode_order", "decode_silence", "decode_violation", "encode"]
 
-Event = AgentEvent | Tick
+Event = AgentEvent | Tick | Manual
 Kinds = dict[str, type[msgspec.Struct]]
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -38,6 +39,7 @@ _EVENTS: Kinds = {
     "leadline.ack": Ack,
     "leadline.session-end": SessionEnd,
     "leadline.tick": Tick,
+    "leadline.manual": Manual,
 }
 _COMMANDS: Kinds = {"leadline.command": Command}
 _ORDERS: Kinds = {**_COMMANDS, "leadline.heartbeat": Heartbeat}
@@ -49,6 +51,7 @@ _SCHEMA = re.compile(r"([a-z][a-z-]*\.[a-z][a-z-]*)/(\d{1,6})(?:\.(\d{1,6}))?", 
 _event_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _command_decoder = msgspec.json.Decoder(Command)
 _order_decoder: msgspec.json.Decoder[Command | Heartbeat] = msgspec.json.Decoder(Command | Heartbeat)
+_silence_decoder = msgspec.json.Decoder(Silence)
 _violation_decoder = msgspec.json.Decoder(Violation)
 
 
@@ -95,6 +98,11 @@ def decode_command(value: bytes | None) -> Command:
 def decode_order(value: bytes | None) -> Command | Heartbeat:
     """One value of ``leadline.commands``, as an agent reads it. Raises :class:`Malformed`, nothing else."""
     return _decode(value, _order_decoder, _ORDERS)
+
+
+def decode_silence(value: bytes | None) -> Silence:
+    """One value of ``leadline.silences``. Raises :class:`Malformed`, nothing else."""
+    return _decode(value, _silence_decoder, {"leadline.silence": Silence})
 
 
 def decode_violation(value: bytes | None) -> Violation:

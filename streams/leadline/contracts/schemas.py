@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from leadline.contracts.events import Ack, Checkpoint, Round, SessionEnd, SessionStart
+from leadline.contracts.manual import Manual, Silence
 from leadline.contracts.orders import Command, Heartbeat, Tick, Violation
 from leadline.contracts.session_state import SessionState
 
@@ -30,10 +31,12 @@ RECORDS: Final[tuple[type[msgspec.Struct], ...]] = (
     Ack,
     SessionEnd,
     Tick,
+    Manual,
     Violation,
     Command,
     Heartbeat,
     SessionState,
+    Silence,
 )
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 

@@ -11,6 +11,7 @@ __all__ = [
     "DEFAULT_PARTITIONS",
     "EVENTS",
     "SESSIONS",
+    "SILENCES",
     "TOPICS",
     "VIOLATIONS",
     "Topic",
@@ -47,8 +48,9 @@ EVENTS: Final = Topic(
         "leadline.ack/1",
         "leadline.session-end/1",
         "leadline.tick/1",
+        "leadline.manual/1",
     ),
-    ("agents", "monitor"),
+    ("agents", "monitor", "dashboard"),
     ("monitor",),
     True,
     # The broker's clock stamps the events: an agent whose clock is wrong can't move a deadline.
@@ -90,4 +92,13 @@ SESSIONS: Final = Topic(
     True,
     {"cleanup.policy": "compact"},
 )
-TOPICS: Final = (EVENTS, VIOLATIONS, COMMANDS, DEAD_LETTERS, SESSIONS)
+SILENCES: Final = Topic(
+    "leadline.silences",
+    "silence id",
+    ("leadline.silence/1",),
+    ("dashboard",),
+    ("monitor", "dashboard"),
+    False,
+    {"cleanup.policy": "delete", "retention.ms": str(90 * _DAY_MS)},
+)
+TOPICS: Final = (EVENTS, VIOLATIONS, COMMANDS, DEAD_LETTERS, SESSIONS, SILENCES)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from leadline.contracts.topics import COMMANDS, DEAD_LETTERS, EVENTS, SESSIONS, VIOLATIONS
+from leadline.contracts.topics import COMMANDS, DEAD_LETTERS, EVENTS, SESSIONS, SILENCES, VIOLATIONS
 
 __all__ = ["STAGES", "Stage"]
 
@@ -29,6 +29,7 @@ STAGES: Final = (
         "decodes, judges and remembers; outputs are confirmed before the state is written and the offset committed",
     ),
     Stage("restore", SESSIONS.name, (), "brings back a partition's sessions after a restart or rebalance"),
+    Stage("silences", SILENCES.name, (), "what people have silenced for a time: the policy that is judged by"),
     Stage("heartbeat", "time", (COMMANDS.name,), "tells the agents of each partition that somebody judges it, and how far"),
     Stage("clock", "deadlines", (EVENTS.name,), "sends a tick into a session's own partition when its deadline comes"),
 )

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from leadline.contracts import limits
 from leadline.contracts.codec import Event
 from leadline.contracts.events import Ack, AgentEvent, Checkpoint, Round, SessionEnd, SessionStart
+from leadline.contracts.manual import Manual
 from leadline.contracts.orders import Action, CommandKind, Measured, Parameters, Severity, Tick
 from leadline.contracts.session_state import Measurement, SessionState
 from leadline.detection import bounded
@@ -83,6 +84,8 @@ def observe(state: SessionState, event: Event, now: int, policy: FleetPolicy) ->
     state = state.working_copy()
     if isinstance(event, Tick):
         return _tick(state, now, policy)
+    if isinstance(event, Manual):
+        return Observation(state)  # Nobody heard of the agent, and nothing was measured.
     restarted = False
     if event.epoch is not None and event.epoch != state.epoch:
         if event.epoch < state.epoch:

@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from leadline.contracts.manual import Silence
 from leadline.contracts.orders import Mode
 
 __all__ = ["DEFAULT_POLICY", "FleetPolicy", "Policy"]
@@ -81,6 +82,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     version: str = "default"
     default: FleetPolicy = FleetPolicy()
     fleets: dict[str, FleetPolicy] = {}
+    silences: tuple[Silence, ...] = ()
+    """Those that may be in force, whatever the policy's version; see :mod:`leadline.detection.silences`."""
 
     def of(self, fleet: str) -> FleetPolicy:
         return self.fleets.get(fleet, self.default)

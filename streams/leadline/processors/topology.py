@@ -3,6 +3,7 @@
 ::
 
     leadline.events ──> watch ──> leadline.violations, leadline.commands, leadline.dead-letters
+    leadline.silences ──> silences ──> (the policy that watch judges by)
     time ──> heartbeat ──> leadline.commands
          ^                └─────> leadline.sessions ──> restore (after a rebalance)
          └── clock <── deadlines of the sessions
@@ -32,6 +33,7 @@ from leadline.processors.heartbeat import run_heartbeat
 from leadline.processors.outputs import Delivery
 from leadline.processors.policy_source import PolicySource
 from leadline.processors.progress import Progress
+from leadline.processors.silences import SilenceSource
 from leadline.processors.table import STORE_OPTIONS, Sessions, SessionsTable
 from leadline.processors.topics import require_seen
 from leadline.processors.watch import Fold, Watch
@@ -83,7 +85,8 @@ def wire(
     sessions = Sessions(table, delivery.confirm, settings.cache_sessions, fault)
     clock = Clock()
     policies = PolicySource(policy, settings.policy_file, counts)
-    watch = Watch(app, sessions, delivery, clock, fold, policies, now, settings, counts, fault, observer)
+    silences = SilenceSource(settings, now, counts)
+    watch = Watch(app, sessions, delivery, clock, silences.around(fold), policies, now, settings, counts, fault, observer)
 
     app.agent(events, name="watch", concurrency=1, supervisor_strategy=CrashingSupervisor)(_agent(watch))
 
@@ -127,7 +130,11 @@ def wire(
     async def follow_policy() -> None:
         await policies.watch()
 
+    async def follow_silences() -> None:
+        await silences.watch()
+
     app.task(tick)
+    app.task(follow_silences)
     app.task(heartbeat)
     app.task(follow_policy)
     app.on_partitions_revoked.connect(revoked, weak=False)
