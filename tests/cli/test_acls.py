@@ -70,6 +70,7 @@ def test_principals_are_told_and_everybody_is_none() -> None:
     assert {one[0] for one in of_lines(shown.out) if one[2] == "leadline.events" and one[3] == "Write"} == {
         "User:CN=fleet,O=x",
         "User:leadline-monitor",
+        "User:leadline-dashboard",
     }
     everybody = leadline("topics", "acls", "--agents", "User:*")
     assert (everybody.code, "names nobody" in everybody.err) == (2, True)

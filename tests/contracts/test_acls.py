@@ -22,7 +22,8 @@ def test_agents_write_events_and_read_commands_and_nothing_else() -> None:
 def test_only_the_monitor_writes_violations_commands_dead_letters_and_sessions() -> None:
     for name in ("violations", "commands", "dead-letters", "sessions"):
         assert who("Write", f"leadline.{name}") == {"monitor"}
-    assert who("Write", "leadline.events") == {"agents", "monitor"}
+    assert who("Write", "leadline.events") == {"agents", "monitor", "dashboard"}
+    assert who("Write", "leadline.silences") == {"dashboard"}
 
 
 def test_operators_read_everything_and_the_admin_only_creates() -> None:

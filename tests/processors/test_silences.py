@@ -35,7 +35,7 @@ def test_the_last_record_of_a_silence_counts() -> None:
     source.take(encode(silence()))
     assert [one.silence_id for one in source.in_force] == ["x1"]
     source.take(encode(silence(lifted=True)))
-    assert source.in_force == ()
+    assert list(source.in_force) == []
     source.take(encode(silence()))
     source.time += 60_000
     source.take(encode(silence(2, expires_at=format_ms(START + 120_000))))
@@ -44,7 +44,7 @@ def test_the_last_record_of_a_silence_counts() -> None:
 
 def test_a_policy_without_silences_stays_the_very_same() -> None:
     source = Source()
-    assert source.in_force == ()
+    assert list(source.in_force) == []
     assert source.over(DEFAULT_POLICY) is DEFAULT_POLICY
     source.take(encode(silence()))
     under = source.over(DEFAULT_POLICY)

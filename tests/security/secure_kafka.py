@@ -23,7 +23,13 @@ from tests.support.ports import free_ports
 
 __all__ = ["PASSWORDS", "SecureKafka"]
 
-PASSWORDS = {"monitor": "m0nitor-secret", "agents": "agent-secret", "operators": "op-secret", "admin": "adm1n-secret"}
+PASSWORDS = {
+    "monitor": "m0nitor-secret",
+    "agents": "agent-secret",
+    "operators": "op-secret",
+    "dashboard": "dash-secret",
+    "admin": "adm1n-secret",
+}
 _MODULE = "org.apache.kafka.common.security"
 
 

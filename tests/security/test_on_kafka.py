@@ -142,8 +142,9 @@ def allowed(settings: Settings, topic: str) -> tuple[bool, bool]:
     ("user", "writes", "reads"),
     [
         ("agents", ["events"], ["commands"]),
-        ("monitor", ["events", "violations", "commands", "dead-letters", "sessions"], ["events", "sessions"]),
-        ("operators", [], ["events", "violations", "commands", "dead-letters", "sessions"]),
+        ("monitor", ["events", "violations", "commands", "dead-letters", "sessions"], ["events", "sessions", "silences"]),
+        ("operators", [], ["events", "violations", "commands", "dead-letters", "sessions", "silences"]),
+        ("dashboard", ["events", "silences"], ["events", "violations", "commands", "dead-letters", "sessions", "silences"]),
     ],
 )
 def test_the_broker_refuses_what_is_not_a_partys_own(

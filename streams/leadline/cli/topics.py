@@ -66,6 +66,7 @@ def _principal(role: str, name: str) -> Callable[[F], F]:
 @_principal("monitor", "leadline-monitor")
 @_principal("agents", "leadline-agents")
 @_principal("operators", "leadline-operators")
+@_principal("dashboard", "leadline-dashboard")
 @_principal("admin", "leadline-admin")
 @click.option("--cluster", default="kafka", show_default=True, help="strimzi: the Kafka resource's name.")
 @click.option("--partitions", type=click.IntRange(1), help="strimzi: partitions of each topic. [env: LEADLINE_PARTITIONS]")

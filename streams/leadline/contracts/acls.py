@@ -12,7 +12,8 @@ __all__ = ["ROLES", "Acl", "acls"]
 ROLES: Final = {
     "monitor": "the monitor's workers",
     "agents": "the agents, or a fleet of them",
-    "operators": "people and pages that look, and write nothing: `leadline tail`, `leadline topics check`, the dashboard",
+    "operators": "people and pages that look, and write nothing: `leadline tail`, `leadline topics check`, `leadline top`",
+    "dashboard": "the dashboard, which also writes what people do on it, where acting is turned on",
     "admin": "who creates the topics: `leadline topics create`",
 }
 """The parties that a cluster tells apart, each by a principal of its own."""
@@ -32,7 +33,7 @@ def acls(group: str) -> tuple[Acl, ...]:
     found = [Acl("monitor", "group", group, "Read")]
     for topic in TOPICS:
         found += [Acl(role, "topic", topic.name, "Write") for role in topic.writers]
-        readers = {"operators", *topic.readers} & ROLES.keys()
+        readers = {"operators", "dashboard", *topic.readers} & ROLES.keys()
         found += [Acl(role, "topic", topic.name, "Read") for role in readers]
         found += [Acl(role, "topic", topic.name, "DescribeConfigs") for role in ("monitor", "operators", "admin")]
         found += [Acl("admin", "topic", topic.name, operation) for operation in ("Create", "Describe")]
