@@ -15,6 +15,8 @@ CORE = ("contracts", "detection", "commands")
 HARMLESS = {
     "__future__",
     "ast",
+    "base64",
+    "binascii",
     "bisect",
     "collections",
     "collections.abc",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +14,7 @@ from leadline.agent.ending import close_at_the_end
 from leadline.agent.listener import COMMAND_TTL_MS, CommandListener, Heard
 from leadline.agent.options import Options
 from leadline.agent.session import Session
+from leadline.agent.signed import SignedTransport, signed
 from leadline.agent.spool import Spool, default_directory
 from leadline.agent.transport import Transport
 from leadline.security import Security
@@ -33,7 +35,7 @@ def connect(
 ) -> Client:
     """A client for the Kafka cluster at ``bootstrap`` (``host:port``, several separated by commas).
 
-    Returns at once, whether the cluster is there or not. ``security``: TLS and SASL, the same settings as the monitor's
+    Returns at once, whether the cluster is there or not. ``security``: TLS, SASL and keys, the same settings as the monitor's
     (``Security.load(os.environ)`` reads them from the environment); ``config``: further librdkafka settings. Make one per
     process; ``fleet`` is the sessions' default. ``command_ttl_ms``: how far back commands are read when a session begins; to
     be raised where the monitor's policy has a longer ``command_ttl_ms`` than these ten minutes.
@@ -44,14 +46,16 @@ def connect(
     # Here, so that only those who talk to Kafka load its client.
     from leadline.agent.kafka import KafkaTransport
 
-    if security is not None:
+    if security is None:
+        transport: Transport = KafkaTransport(bootstrap, config, idempotence=idempotence)
+    else:
         security.check(bootstrap)
-        config = {**security.librdkafka(), **(config or {})}
+        transport = KafkaTransport(bootstrap, {**security.librdkafka(), **(config or {})}, idempotence=idempotence)
+        transport = signed(transport, security)
     kept = None
     if spool is not False:
         directory = default_directory() if spool is True else Path(spool)
         kept = Spool(directory, bootstrap, max_bytes=spool_bytes)
-    transport = KafkaTransport(bootstrap, config, idempotence=idempotence)
     return Client(transport, fleet=fleet, command_ttl_ms=command_ttl_ms, spool=kept)
 
 
@@ -74,6 +78,7 @@ class Client:
         self.listener = CommandListener(transport, lifetime_ms=command_ttl_ms)
         self.emitter = Emitter(transport, max_queued=max_queued, on_delivered=self.listener.learn, spool=spool)
         self._fleet = fleet
+        self._refused = transport.refused if isinstance(transport, SignedTransport) else Counter[str]()
         close_at_the_end(self)
 
     def session(
@@ -94,6 +99,10 @@ class Client:
     def counters(self) -> tuple[Emitted, Heard]:
         """What was sent and dropped, and what was heard."""
         return self.emitter.counters(), self.listener.heard()
+
+    def refused(self) -> Counter[str]:
+        """Commands that were not taken because of their signature, by reason (:class:`leadline.agent.signed.SignedTransport`)."""
+        return Counter(self._refused)
 
     def flush(self, timeout: float = 5.0) -> int:
         """Wait at most ``timeout`` seconds for every event to be delivered; returns how many are left."""

@@ -35,6 +35,7 @@ VERBS: Final[dict[str, Verb]] = {
     "check": Verb("leadline.cli.check:check", "Send a session that must be halted through the cluster, and see that it is."),
     "dashboard": Verb("leadline.cli.dashboard:dashboard", "Serve the fleet as a web page."),
     "demo": Verb("leadline.cli.demo:demo", "Run a fleet with planted trouble, and see it found and stopped."),
+    "keys": Verb("leadline.cli.keys:keys", "Make and show keys for signed commands and events."),
     "lab": Verb("leadline.cli.lab:lab", "Experiments on simulated sessions, whose truth is known."),
     "monitor": Verb("leadline.cli.monitor:monitor", "Run one monitor worker."),
     "policy": Verb("leadline.cli.policy:policy", "Check or show a policy."),

@@ -29,7 +29,7 @@ from leadline.detection.policy import FleetPolicy, Policy
 from leadline.detection.silences import silenced
 from leadline.errors import Malformed
 
-__all__ = ["DeadLetter", "Folded", "Incoming", "Step", "fold"]
+__all__ = ["Admit", "DeadLetter", "Folded", "Incoming", "Step", "fold"]
 
 _CLOCK_SKEW_MS = 60_000
 
@@ -43,6 +43,11 @@ class Incoming(NamedTuple):
     offset: int
     timestamp: int
     headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+Admit = Callable[[Incoming, Event, str], None]
+"""``admit(record, event, fleet)``: what the record says, and the fleet that its session is known under, empty where there is
+none. Raises :class:`Malformed`; the state is then as it was."""
 
 
 class DeadLetter(NamedTuple):
@@ -111,12 +116,14 @@ def fold(
     load: Callable[[str], SessionState | None],
     policy: Policy,
     now: int,
+    admit: Admit | None = None,
 ) -> Folded:
     """Apply ``batch`` (one partition, ascending offsets) at time ``now`` (ms since 1970).
 
     What a state remembers comes from the records alone (their receive times are the broker's): a replay ends in the same states.
     ``now`` stamps what is sent, and stands in for a receive time that a record lacks or that lies far in the future.
 
+    ``admit`` may refuse an agent's event by raising :class:`Malformed`, as where it is not signed as its fleet must sign.
     ``load`` gives the state stored under a state key; it is asked once for each session in the batch. Never raises for
     anything that an agent can send.
     """
@@ -132,7 +139,10 @@ def fold(
         except Malformed as error:
             folded.dead_letters.append(DeadLetter(record, error.reason, error.detail))
             continue
-        _apply(folded, record, decoded, receive, load, policy, now)
+        try:
+            _apply(folded, record, decoded, receive, load, policy, now, admit)
+        except Malformed as error:
+            folded.dead_letters.append(DeadLetter(record, error.reason, error.detail))
     return folded
 
 
@@ -160,6 +170,7 @@ def _apply(
     load: Callable[[str], SessionState | None],
     policy: Policy,
     now: int,
+    admit: Admit | None,
 ) -> None:
     event = decoded.event
     key = state_key(event.session_id, event.agent_id)
@@ -173,6 +184,8 @@ def _apply(
             folded.ignore("unknown-session")
             return
         state = SessionState(session_id=event.session_id, agent_id=event.agent_id)
+    if admit is not None and not isinstance(event, Tick):
+        admit(record, event, state.fleet)
     rules = policy.of(getattr(event, "fleet", "") or state.fleet)
     if policy.silences:
         rules = silenced(rules, policy.silences, state.fleet, event.session_id, event.agent_id, receive)

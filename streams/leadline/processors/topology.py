@@ -33,6 +33,7 @@ from leadline.processors.heartbeat import run_heartbeat
 from leadline.processors.outputs import Delivery
 from leadline.processors.policy_source import PolicySource
 from leadline.processors.progress import Progress
+from leadline.processors.signed import checked, signing
 from leadline.processors.silences import SilenceSource
 from leadline.processors.table import STORE_OPTIONS, Sessions, SessionsTable
 from leadline.processors.topics import require_seen
@@ -79,14 +80,16 @@ def wire(
     counts: Counter[str] = Counter()
     app = make_app(settings, partitions)
     events = events_topic(app)
-    delivery = Delivery(app.hand_over, app.reachable, settings.broker_away_s, settings.dead_letter_s, counts)
+    delivery = Delivery(signing(app.hand_over, settings), app.reachable, settings.broker_away_s, settings.dead_letter_s, counts)
     table = make_table(app)
     fault = faultpoints.armed(settings.test_fault)
     sessions = Sessions(table, delivery.confirm, settings.cache_sessions, fault)
     clock = Clock()
     policies = PolicySource(policy, settings.policy_file, counts)
     silences = SilenceSource(settings, now, counts)
-    watch = Watch(app, sessions, delivery, clock, silences.around(fold), policies, now, settings, counts, fault, observer)
+    watch = Watch(
+        app, sessions, delivery, clock, silences.around(checked(fold, settings)), policies, now, settings, counts, fault, observer
+    )
 
     app.agent(events, name="watch", concurrency=1, supervisor_strategy=CrashingSupervisor)(_agent(watch))
 

@@ -67,6 +67,15 @@ class Security:
     allow_sasl_without_tls: bool = False
     """Send credentials over a connection that anybody on the way can read. Brokers on this machine need no such leave."""
 
+    signing_key_file: str = ""
+    """Monitor: PEM file of the private key that signs commands. Empty: they are not signed."""
+    fleet_keys_file: str = ""
+    """Monitor: TOML file of the public keys of the fleets whose events must be signed."""
+    command_keys_file: str = ""
+    """Agents: PEM file of the monitor's public keys; commands that none of them signed are refused. Empty: all are taken."""
+    event_key_file: str = ""
+    """Agents: PEM file of the private key that signs this fleet's events. Empty: they are not signed."""
+
     @classmethod
     def load(cls, environ: Mapping[str, str]) -> Self:
         """From variables named ``LEADLINE_...`` as the monitor's settings are; those that are not of these are left alone.

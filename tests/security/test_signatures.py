@@ -1,0 +1,367 @@
+"""Signed commands and events: what is signed, what is refused, under which name, and how keys change."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+from leadline.agent import CommandListener, MemoryTransport, State
+from leadline.agent.signed import SignedTransport, signed
+from leadline.commands.fold import Folded, Incoming, fold
+from leadline.contracts.codec import encode
+from leadline.contracts.manual import Manual
+from leadline.contracts.orders import Command
+from leadline.contracts.signatures import HEADER, Signature, key_id, read_signature, signed_bytes
+from leadline.errors import SettingsError
+from leadline.processors.signed import admitting
+from leadline.security import Security
+from leadline.security.keys import FleetKeys, KeyRing, SigningKey, new_key_file
+from tests.agent.support import START, Clock, Sink, command, eventually, session
+from tests.cli.run import leadline
+from tests.support.core import Monitor, ack, end, round_, start, tick
+
+COMMANDS, EVENTS = "leadline.commands", "leadline.events"
+
+
+def key(folder: Path, name: str) -> SigningKey:
+    return new_key_file(str(folder / f"{name}.pem"))
+
+
+def ring(*keys: SigningKey) -> KeyRing:
+    return KeyRing.of([one.public_pem().splitlines()[1] for one in keys], "KEYS", "keys")
+
+
+# -- what is signed
+
+
+def test_the_signature_is_that_of_the_document(tmp_path: Path) -> None:
+    """By hand, with the first test vector's key of RFC 8032: the id, the bytes that are signed, the header."""
+    secret = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
+    public = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
+    private = ed25519.Ed25519PrivateKey.from_private_bytes(secret)
+    one = SigningKey(private)
+    assert one.public == public
+    assert one.key_id == hashlib.sha256(public).hexdigest()[:16] == key_id(public)
+    expected = private.sign(b'leadline-signature/1\x00leadline.commands\x00{"a":1}')
+    text = base64.urlsafe_b64encode(expected).decode().rstrip("=")
+    assert one.sign(COMMANDS, b'{"a":1}') == f"ed25519 {one.key_id} {text}".encode()
+    assert read_signature([("x", b"y"), (HEADER, one.sign(COMMANDS, b'{"a":1}'))]) == Signature(one.key_id, expected)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [(HEADER, None)],
+        [(HEADER, b"")],
+        [(HEADER, b"ed25519 0123456789abcdef " + b"A" * 85)],
+        [(HEADER, b"rsa 0123456789abcdef " + b"A" * 86)],
+        [(HEADER, b"ed25519 0123456789ABCDEF " + b"A" * 86)],
+        [(HEADER, b"ed25519 0123456789abcdef " + b"A" * 86)] * 2,
+    ],
+)
+def test_what_is_no_signature_or_several_is_none(headers: list[tuple[str, bytes | None]]) -> None:
+    assert read_signature(headers) is None
+
+
+def test_one_bit_another_topic_or_another_key_is_found_out(tmp_path: Path) -> None:
+    mine, other = key(tmp_path, "mine"), key(tmp_path, "other")
+    value = b'{"kind":"halt"}'
+    made = read_signature([(HEADER, mine.sign(COMMANDS, value))])
+    assert ring(mine).fault(COMMANDS, value, made) == ""
+    assert ring(mine, other).fault(COMMANDS, value, made) == ""
+    assert ring(mine).fault(COMMANDS, value.replace(b"h", b"i", 1), made) == "bad-signature"
+    assert ring(mine).fault(EVENTS, value, made) == "bad-signature"
+    assert ring(other).fault(COMMANDS, value, made) == "foreign-key"
+    assert ring(mine).fault(COMMANDS, value, None) == "unsigned"
+    assert made is not None
+    claimed = Signature(other.key_id, made.signature)
+    assert ring(mine, other).fault(COMMANDS, value, claimed) == "bad-signature"
+
+
+# -- the agent
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+class Agent:
+    """A session that takes only what ``trusted`` signed, on a log in memory."""
+
+    def __init__(self, clock: Clock, trusted: KeyRing) -> None:
+        self.log = MemoryTransport(partitions=1, now=clock)
+        self.transport = SignedTransport(self.log, trusted=trusted, now=clock)
+        self.listener = CommandListener(self.transport, now=clock, lifetime_ms=60_000)
+        self.sink = Sink()
+        self.session = session(self.sink, clock, listener=self.listener)
+        self.session.start()
+        self.listener.learn("s-1", 0)
+        self.read = 0
+
+    def hear(self, one: Command, *headers: tuple[str, bytes]) -> None:
+        """Put a command on the log, and wait until it was refused or taken."""
+        self.log.send(COMMANDS, b"s-1", encode(one), list(headers), partition=0)
+        self.read += 1
+        passed = ("unsigned", "foreign-key", "bad-signature", "replayed")
+        eventually(
+            lambda: self.listener.heard().routed + sum(self.transport.refused[why] for why in passed) == self.read, "a command"
+        )
+
+
+@pytest.fixture
+def monitor_key(tmp_path: Path) -> SigningKey:
+    return key(tmp_path, "monitor")
+
+
+@pytest.fixture
+def agent(clock: Clock, monitor_key: SigningKey, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    monkeypatch.setattr("leadline.agent.listener._POLL_SECONDS", 0.02)
+    made = Agent(clock, ring(monitor_key))
+    yield made
+    made.listener.close()
+
+
+def sealed(by: SigningKey, one: Command) -> tuple[str, bytes]:
+    return (HEADER, by.sign(COMMANDS, encode(one)))
+
+
+def test_a_signed_command_is_obeyed(agent: Agent, monitor_key: SigningKey) -> None:
+    agent.hear(command(1), sealed(monitor_key, command(1)))
+    assert agent.session.state is State.HALTED
+    assert agent.transport.refused == {}
+
+
+def test_forged_commands_are_refused_by_name_and_change_nothing(agent: Agent, monitor_key: SigningKey, tmp_path: Path) -> None:
+    """Unsigned; signed by a stranger; with another command's signature. The session runs on, and acknowledges none."""
+    stranger = key(tmp_path, "stranger")
+    agent.hear(command(1))
+    agent.hear(command(2), sealed(stranger, command(2)))
+    agent.hear(command(3), sealed(monitor_key, command(4)))
+    assert agent.transport.refused == {"unsigned": 1, "foreign-key": 1, "bad-signature": 1}
+    assert agent.session.state is State.RUNNING
+    assert agent.sink.acks == []
+
+
+def test_a_replayed_command_is_refused_and_one_read_again_is_not(agent: Agent, monitor_key: SigningKey) -> None:
+    """A copied resume would release a session that was halted again."""
+    halt, resume, again = command(1), command(2, "resume"), command(3)
+    for one in (halt, resume, again):
+        agent.hear(one, sealed(monitor_key, one))
+    assert agent.session.state is State.HALTED
+    agent.hear(resume, sealed(monitor_key, resume))
+    assert agent.session.state is State.HALTED
+    assert agent.transport.refused == {"replayed": 1}
+    reader = agent.transport.consumer(COMMANDS)
+    reader.assign({0: 0})
+    assert [record.offset for record in reader.poll(1)] == [0, 1, 2]
+    reader.assign({0: 0})
+    assert [record.offset for record in reader.poll(1)] == [0, 1, 2]
+
+
+def test_a_stale_command_is_counted_answered_and_not_obeyed(agent: Agent, monitor_key: SigningKey, clock: Clock) -> None:
+    old = command(1, expires_at=START + 60_000)
+    clock.now = START + 60_000
+    agent.hear(old, sealed(monitor_key, old))
+    assert agent.transport.refused == {"stale": 1}
+    assert agent.session.state is State.RUNNING
+    assert agent.sink.acks == [("cmd-1", "expired")]
+
+
+def test_keys_change_by_trusting_both_for_a_while(clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old and new in one file, one after the other; then the new alone."""
+    old, new = key(tmp_path, "old"), key(tmp_path, "new")
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text(f"# the old one\n{old.public_pem()}\n{new.public_pem()}")
+    both = KeyRing.read(str(trusted), "LEADLINE_COMMAND_KEYS_FILE")
+    assert both.ids == sorted([old.key_id, new.key_id])
+    monkeypatch.setattr("leadline.agent.listener._POLL_SECONDS", 0.02)
+    agent = Agent(clock, both)
+    agent.hear(command(1), sealed(old, command(1)))
+    agent.hear(command(2, "resume"), sealed(new, command(2, "resume")))
+    assert (agent.session.state, agent.transport.refused) == (State.RUNNING, {})
+    agent.listener.close()
+    trusted.write_text(new.public_pem())
+    one = command(3)
+    alone = KeyRing.read(str(trusted), "X")
+    assert alone.fault(COMMANDS, encode(one), read_signature([sealed(old, one)])) == "foreign-key"
+
+
+def test_events_are_signed_on_their_way_out(clock: Clock, tmp_path: Path) -> None:
+    mine = key(tmp_path, "fleet")
+    log = MemoryTransport(partitions=1, now=clock)
+    transport = signed(log, Security(event_key_file=str(tmp_path / "fleet.pem")))
+    producer = transport.producer()
+    producer.produce(EVENTS, b"s", b"{}", [("schema", b"x")], lambda delivery: None)
+    producer.flush(1)
+    (record,) = log.records(EVENTS)
+    assert record.headers[0] == ("schema", b"x")
+    assert ring(mine).fault(EVENTS, b"{}", read_signature(record.headers)) == ""
+    assert signed(log, Security()) is log
+
+
+# -- the monitor
+
+
+class Checking(Monitor):
+    """A monitor that has keys of fleets."""
+
+    def __init__(self, keys: FleetKeys) -> None:
+        super().__init__()
+        self.admit = admitting(keys)
+
+    def fold(self, batch: list[Incoming]) -> Folded:
+        return fold(batch, self.load, self.policy, self.now, self.admit)
+
+    def say(self, event: Any, by: SigningKey | None = None) -> str:
+        """Send an event, signed or not; the reason of its dead letter, empty where there is none."""
+        before = len(self.dead)
+        self.send(event, headers=((HEADER, by.sign(EVENTS, encode(event))),) if by else ())
+        return self.dead[-1].reason if len(self.dead) > before else ""
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> tuple[Checking, SigningKey, SigningKey]:
+    """Fleets f1 and f2 have a key each; others have none."""
+    first, second = key(tmp_path, "first"), key(tmp_path, "second")
+    return Checking(FleetKeys({"f1": ring(first), "f2": ring(second)})), first, second
+
+
+def test_a_fleets_events_are_taken_as_it_signed_them_only(fleet: tuple[Checking, SigningKey, SigningKey]) -> None:
+    monitor, first, second = fleet
+    assert monitor.say(start(), first) == ""
+    assert monitor.say(round_(1), first) == ""
+    before = monitor.stored.copy()
+    assert monitor.say(round_(2)) == "unsigned"
+    assert monitor.say(round_(2), second) == "foreign-key"
+    assert monitor.say(round_(2, fleet="f2"), second) == "foreign-key", "a session does not change its fleet by another's word"
+    assert monitor.say(round_(2, fleet="")) == "unsigned", "and not by leaving it out"
+    assert monitor.say(end(fleet="other")) == "foreign-key"
+    monitor.send(round_(2), headers=((HEADER, first.sign(EVENTS, encode(round_(3)))),))
+    assert monitor.dead[-1].reason == "bad-signature"
+    assert monitor.stored == before, "what is refused leaves the session as it was"
+    assert monitor.dead[-1].source.value == encode(round_(2)), "and its bytes are kept"
+    assert monitor.say(round_(2), first) == ""
+    assert monitor.state().last_round == 2
+
+
+def test_fleets_without_keys_are_as_before_and_the_monitors_own_ticks_need_none(
+    fleet: tuple[Checking, SigningKey, SigningKey],
+) -> None:
+    monitor, first, _ = fleet
+    assert monitor.say(round_(1, fleet="plain", session_id="s2")) == ""
+    assert monitor.say(round_(1), first) == ""
+    assert monitor.say(tick(monitor.now)) == ""
+
+
+def test_what_is_done_by_hand_is_signed_by_who_may(tmp_path: Path) -> None:
+    """A fleet's own key does not release its sessions; without keys for that, nobody does where its fleet has keys."""
+    mine, hand = key(tmp_path, "mine"), key(tmp_path, "hand")
+    halt = Manual(session_id="s1", agent_id="a1", event_id="h1", action="halt", who="ops", why="looks bad")
+    keys = {"f1": ring(mine)}
+    monitor = Checking(FleetKeys(keys, manual=ring(hand)))
+    assert monitor.say(round_(1), mine) == ""
+    assert [monitor.say(halt, by) for by in (None, mine)] == ["unsigned", "foreign-key"]
+    assert monitor.commands == []
+    assert monitor.say(halt, hand) == ""
+    assert [one.kind for one in monitor.commands] == ["halt"]
+    nobody = Checking(FleetKeys(keys))
+    assert nobody.say(round_(1), mine) == ""
+    assert nobody.say(halt, hand) == "foreign-key"
+    free = Checking(FleetKeys(keys))
+    assert free.say(round_(1, fleet="plain")) == ""
+    assert free.say(halt) == "", "a fleet without keys is as before"
+
+
+def test_strict_means_that_a_fleet_without_keys_is_refused(tmp_path: Path) -> None:
+    mine = key(tmp_path, "mine")
+    file = tmp_path / "fleets.toml"
+    file.write_text(
+        f'others = "refuse"\nmanual = ["{mine.public_pem().splitlines()[1]}"]\n[fleets]\nf1 = ["{mine.public_pem().splitlines()[1]}"]\n'
+    )
+    monitor = Checking(FleetKeys.read(str(file), "LEADLINE_FLEET_KEYS_FILE"))
+    assert monitor.say(round_(1), mine) == ""
+    assert monitor.say(round_(1, fleet="plain", session_id="s2")) == "foreign-key"
+    assert monitor.say(round_(1, fleet="", session_id="s3")) == "foreign-key"
+
+
+def test_an_acknowledgement_for_a_session_that_is_not_known_is_no_dead_letter(
+    fleet: tuple[Checking, SigningKey, SigningKey],
+) -> None:
+    monitor, _, _ = fleet
+    assert monitor.say(ack(command(1, session_id="s9"))) == ""
+    assert monitor.ignored == {"unknown-session": 1}
+
+
+# -- files
+
+
+def test_a_new_key_is_its_owners_alone_and_openssl_reads_it(tmp_path: Path) -> None:
+    file = tmp_path / "key.pem"
+    made = leadline("keys", "new", str(file), "--json")
+    assert made.code == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    done = subprocess.run(["openssl", "pkey", "-in", str(file), "-pubout"], capture_output=True, text=True, check=True)
+    [one] = made.json["keys"]
+    assert one["public"] == done.stdout.splitlines()[1]
+    shown = leadline("keys", "public", str(file))
+    assert shown.out == f"# {one['key_id']}\n{done.stdout}"
+    (tmp_path / "public.pem").write_text(shown.out * 2)
+    again = leadline("keys", "public", str(tmp_path / "public.pem"), "--json")
+    assert again.json["keys"] == [one]
+    twice = leadline("keys", "new", str(file))
+    assert (twice.code, "never written over" in twice.err) == (2, True)
+
+
+def other_kind() -> bytes:
+    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "cannot be read"), (b"x", "no private key"), (other_kind(), "another kind than Ed25519")]
+)
+def test_private_keys_that_cannot_be_used(tmp_path: Path, content: bytes | None, said: str) -> None:
+    file = tmp_path / "key.pem"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(SettingsError, match=f"LEADLINE_SIGNING_KEY_FILE is .*{said}"):
+        SigningKey.read(str(file), "LEADLINE_SIGNING_KEY_FILE")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[fleets", "no TOML"),
+        ("[fleet]", "'fleet' is not known"),
+        ('others = "maybe"', "not as it should be"),
+        ('[fleets]\nf = "x"', "fleet 'f' is to have a list"),
+        ("[fleets]\nf = []", "fleet 'f' is to have a list"),
+        ('manual = "x"', "manual is to have a list"),
+        ('[fleets]\nf = ["AAAA"]', "public key that cannot be read"),
+    ],
+)
+def test_files_of_fleets_that_cannot_be_used(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "fleets.toml"
+    file.write_text(text)
+    with pytest.raises(SettingsError, match=f"LEADLINE_FLEET_KEYS_FILE is .*{said}"):
+        FleetKeys.read(str(file), "LEADLINE_FLEET_KEYS_FILE")
+
+
+def test_a_private_key_shows_nothing_of_itself(tmp_path: Path) -> None:
+    one = key(tmp_path, "one")
+    secret = (tmp_path / "one.pem").read_text().splitlines()[1]
+    assert repr(one) == f"SigningKey({one.key_id})"
+    assert secret not in repr(vars(one))
+    assert signed_bytes(EVENTS, b"v") == b"leadline-signature/1\x00leadline.events\x00v"
