@@ -286,9 +286,8 @@ def test_what_is_done_by_hand_is_signed_by_who_may(tmp_path: Path) -> None:
 def test_strict_means_that_a_fleet_without_keys_is_refused(tmp_path: Path) -> None:
     mine = key(tmp_path, "mine")
     file = tmp_path / "fleets.toml"
-    file.write_text(
-        f'others = "refuse"\nmanual = ["{mine.public_pem().splitlines()[1]}"]\n[fleets]\nf1 = ["{mine.public_pem().splitlines()[1]}"]\n'
-    )
+    public = mine.public_pem().splitlines()[1]
+    file.write_text(f'others = "refuse"\nmanual = ["{public}"]\n[fleets]\nf1 = ["{public}"]\n')
     monitor = Checking(FleetKeys.read(str(file), "LEADLINE_FLEET_KEYS_FILE"))
     assert monitor.say(round_(1), mine) == ""
     assert monitor.say(round_(1, fleet="plain", session_id="s2")) == "foreign-key"

@@ -33,7 +33,8 @@ def check(bootstrap: str | None, fleet: str, timeout: float, as_json: bool) -> i
 
     settings = settings_for(bootstrap)
     session_id = f"leadline-check-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    with connect(settings.bootstrap, fleet=fleet, security=settings, idempotence=settings.idempotence) as client:
+    # Without a spool: what is not delivered now is not to come later.
+    with connect(settings.bootstrap, fleet=fleet, security=settings, idempotence=settings.idempotence, spool=False) as client:
         result = round_trip(client, session_id, timeout)
     if as_json:
         emit_json({"ok": not result.missing, **result._asdict()})
