@@ -124,12 +124,3 @@ def test_a_heartbeat_is_no_command(run: tuple[Oracle, Found]) -> None:
     oracle, found = run
     found.output(COMMANDS.name, b'{"schema": "leadline.heartbeat/1", "partition": 0, "at": "", "every_ms": 5000, "through": 4}')
     assert not compare(oracle, found)
-
-
-def test_what_was_destroyed_on_purpose_begins_anew(run: tuple[Oracle, Found]) -> None:
-    """A corrupted changelog record costs its session what the monitor knew of it, and nobody else anything."""
-    oracle, found = run
-    oracle.forget([KEY])
-    assert compare(oracle, found).states == [KEY]
-    found.state(KEY.encode(), None, 3)
-    assert not compare(oracle, found)

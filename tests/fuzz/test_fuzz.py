@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from benchmarks import fuzz
 
+from benchmarks import fuzz
 from leadline.commands.fold import Folded, fold
 from leadline.detection.rules import RULE_NAMES
 

@@ -120,11 +120,6 @@ class Oracle:
                 else:
                     self.states[key] = state
 
-    def forget(self, keys: Iterable[str]) -> None:
-        """From here on these sessions begin anew: what the monitor knew of them was destroyed on purpose."""
-        for key in keys:
-            self.states.pop(key, None)
-
     def next_deadline(self) -> int | None:
         """When time itself will change a state next, ms since 1970."""
         return min((state.deadline for state in self.states.values() if state.deadline is not None), default=None)
