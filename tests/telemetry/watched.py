@@ -73,8 +73,8 @@ class Watched(Monitor):
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
-    """The exposition as ``name{label="value"}`` to its value; comments, exemplars and times of creation are left out."""
-    return {name: value for name, value in _samples(metrics.render().decode()) if "_created{" not in name}
+    """The exposition as ``name{label="value"}`` to its value; comments and exemplars are left out."""
+    return dict(_samples(metrics.render().decode()))
 
 
 def _samples(text: str) -> Iterator[tuple[str, float]]:

@@ -17,6 +17,9 @@ class Fleets:
         self._most = most
         self._labels: dict[str, str] = {}
 
+    def __len__(self) -> int:
+        return len(self._labels)
+
     def label(self, fleet: str) -> str:
         found = self._labels.get(fleet)
         if found is not None:

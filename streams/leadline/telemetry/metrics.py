@@ -8,10 +8,11 @@ from __future__ import annotations
 import platform
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from time import perf_counter_ns
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector
@@ -22,12 +23,16 @@ from leadline.commands.lifecycle import Move, Signal
 from leadline.contracts.events import Ack
 from leadline.contracts.orders import Command, Tick, Violation
 from leadline.contracts.session_state import Incident, Stage
+from leadline.detection.rules import CHECKPOINT_RULES, PRESENCE_RULES, ROUND_RULES, UNHEEDED
 from leadline.telemetry import names
 from leadline.telemetry.fleets import Fleets
 from leadline.telemetry.labels import LABELS, OTHER
 from leadline.telemetry.observer import Batch, Sources
 
 __all__ = ["CONTENT_TYPE", "Metrics"]
+
+# Twice the series, for times that nobody asks for.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
@@ -39,6 +44,12 @@ _OUTCOMES: Final = {
     Signal.DEADLINE: "timeout",
     Signal.NO_EFFECT: "no-effect",
     Signal.RECOVERED: "resolved",
+}
+_SEVERITIES: Final[dict[str, str]] = {
+    **{rule.name: rule.severity for rule in ROUND_RULES},
+    **{rule.name: rule.severity for rule in CHECKPOINT_RULES},
+    **{rule.name: rule.severity for rule in PRESENCE_RULES},
+    UNHEEDED: "critical",
 }
 _COUNTS: Final = {
     "dead-letter-lost": "leadline.dead_letters.lost",
@@ -57,6 +68,10 @@ def _exemplar(traceparent: str) -> dict[str, str] | None:
     return {"trace_id": traceparent[3:35], "span_id": traceparent[36:52]} if len(traceparent) == 55 else None
 
 
+def _zeros(name: str) -> Tally[tuple[str, ...]]:
+    return Tally(dict.fromkeys(product(*(LABELS[label].values for label in names.metric(name).labels)), 0))
+
+
 class Metrics:
     """An :class:`~leadline.telemetry.observer.Observer`. ``now``: ms since 1970. ``fleets_max``: fleets with their own series."""
 
@@ -65,8 +80,8 @@ class Metrics:
         self.now = now
         self.source = Sources()
         self.loop_delay = 0.0
-        self.open: Tally[tuple[str, str]] = Tally()
-        self.standing: Tally[tuple[str, str]] = Tally()
+        self.open: Tally[tuple[str, ...]] = _zeros("leadline.incidents.open")
+        self.standing: Tally[tuple[str, ...]] = _zeros("leadline.commands.open")
         self.since: dict[int, int] = {}
         """By partition: the broker's time of the last record judged, or when it was taken over; ms since 1970."""
         self._fleets = Fleets(fleets_max)
@@ -78,8 +93,13 @@ class Metrics:
             if one.kind == "counter":
                 self._counters[one.name] = Counter(name, one.meaning, one.labels, registry=self.registry)
             elif one.kind == "histogram":
-                made = Histogram(name, one.meaning, one.labels, buckets=one.buckets, registry=self.registry)
-                self._histograms[one.name] = made
+                self._histograms[one.name] = Histogram(name, one.meaning, one.labels, buckets=one.buckets, registry=self.registry)
+        # What begins to exist when it first happens, happens unseen: an increase needs a value before it.
+        for made in (*self._counters.values(), *self._histograms.values()):
+            values = [LABELS[label].values for label in made._labelnames]
+            if made._labelnames and all(values):
+                for combination in product(*values):
+                    made.labels(*combination)
         self.registry.register(_Live(self))
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -148,9 +168,13 @@ class Metrics:
         counter.inc(number)
 
     def _fleet(self, fleet: str, number: int) -> str:
+        known = len(self._fleets)
         label = self._fleets.label(fleet)
         if label == OTHER:
             self._add("leadline.fleets.overflow", number)
+        if label == OTHER or len(self._fleets) > known:
+            for rule, severity in _SEVERITIES.items():
+                self._counters["leadline.violations"].labels(rule=rule, severity=severity, mode="enforce", fleet=label)
         return label
 
     def _steps(self, steps: list[Step], outputs: list[Violation | Command], sending_s: float) -> None:
