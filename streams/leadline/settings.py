@@ -83,13 +83,23 @@ class Settings(Security):
     ready_file: str = ""
     """A file that is written once partitions are assigned and state is restored."""
     http_port: int = 0
-    """Port of the worker's own pages: `/ready`, `/live` and `/`. 0: none."""
+    """Port of the worker's own pages: `/ready`, `/live`, `/metrics` and `/`. 0: none."""
     http_host: str = "127.0.0.1"
     """Address that the pages are served on. They have no password: open them to the probes that need them, to nobody else."""
     stall_s: float = 300.0
     """How long records may wait with none committed before the worker is no longer live, and exits."""
     standby_replicas: int = 0
     """Copies of each partition's state that other workers keep up to date, so that a takeover restores little."""
+    otlp_endpoint: str = ""
+    """Collector that takes traces over OTLP, such as `http://127.0.0.1:4318`. Empty: none is made."""
+    otlp_protocol: str = "http/protobuf"
+    """`http/protobuf` or `grpc`."""
+    otlp_metrics: bool = False
+    """Send the metrics there too."""
+    trace_ratio: float = 0.01
+    """Share of the batches that led to nothing which get a span, 0 to 1."""
+    fleets_max: int = 50
+    """Fleets that metrics tell apart; those past it share the label `other`."""
     test_fault: str = ""
     """For tests only: the step of the work at which this worker kills itself."""
     dashboard_host: str = "127.0.0.1"
@@ -127,7 +137,7 @@ def load_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
     with it and what to do.
     """
     source = os.environ if environ is None else environ
-    known = {f"LEADLINE_{field.name.upper()}": field.name for field in fields(Settings)}
+    known = {**_COMMON, **{f"LEADLINE_{field.name.upper()}": field.name for field in fields(Settings)}}
     values: dict[str, Any] = {}
     for variable, name in known.items():
         text = source.get(variable)
@@ -168,6 +178,9 @@ def no_broker(settings: Settings, timeout_s: float, why: str) -> BrokerError:
 
 
 Reader = Callable[[str, str], Any]
+
+_COMMON: Final = {"OTEL_EXPORTER_OTLP_ENDPOINT": "otlp_endpoint", "OTEL_EXPORTER_OTLP_PROTOCOL": "otlp_protocol"}
+"""Variables of OpenTelemetry's own that count where Leadline's are not set."""
 
 _OF_THE_TESTS: Final = "LEADLINE_TEST_"
 
@@ -248,6 +261,28 @@ def _host(variable: str, text: str) -> str:
     return text
 
 
+def _collector(variable: str, text: str) -> str:
+    if not re.fullmatch(r"https?://[A-Za-z0-9._:\[\]-]{1,255}(?:/[\x21-\x7e]*)?", text):
+        raise _wrong(variable, text, "that is no address of a collector", "Give one such as http://127.0.0.1:4318.")
+    return text
+
+
+def _protocol(variable: str, text: str) -> str:
+    if text not in ("http/protobuf", "grpc"):
+        raise _wrong(variable, text, "that is no protocol that can be spoken", "Give http/protobuf or grpc.")
+    return text
+
+
+def _share(variable: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise _wrong(variable, text, "that is no number", "Give one from 0 to 1.") from None
+    if not 0.0 <= number <= 1.0:
+        raise _wrong(variable, text, "that is out of range", "Give a number from 0 to 1.")
+    return number
+
+
 def _path(variable: str, text: str) -> Path:
     path = Path(text).expanduser()
     if path.exists() and not path.is_dir():
@@ -299,6 +334,11 @@ _READERS: dict[str, Reader] = {
     "http_host": _host,
     "stall_s": _seconds(1.0, 86_400.0),
     "standby_replicas": _integer(0, 10),
+    "otlp_endpoint": _collector,
+    "otlp_protocol": _protocol,
+    "otlp_metrics": _flag,
+    "trace_ratio": _share,
+    "fleets_max": _integer(1, 1_000),
     "test_fault": _text,
     "dashboard_host": _text,
     "dashboard_port": _integer(0, 65_535),

@@ -106,8 +106,8 @@ async def test_restoring_never_goes_back_in_time(made: Made) -> None:
 
 async def test_deadlines_and_the_highest_watermark_come_from_the_store(made: Made) -> None:
     await made.sessions.write({0: {"k": state("s", 1, 99), "n": state("t", 2)}}, lambda: True)
-    assert await made.sessions.survey(0) == Survey([("k", Deadline("s", "a", 99))], watermark=2)
-    assert await made.sessions.survey(1) == Survey([], watermark=-1)
+    assert await made.sessions.survey(0) == Survey([("k", Deadline("s", "a", 99))], watermark=2, incidents=[])
+    assert await made.sessions.survey(1) == Survey([], watermark=-1, incidents=[])
 
 
 async def test_a_wiped_partition_is_empty_and_usable(made: Made) -> None:

@@ -82,6 +82,10 @@ class Clock:
         kept.heap = [(deadline.at, key) for key, deadline in kept.current.items()]
         heapq.heapify(kept.heap)
 
+    def sessions(self) -> int:
+        """Sessions that have a deadline: all that are kept."""
+        return sum(len(kept.current) for kept in self._partitions.values())
+
     def drop(self, partitions: Iterable[int]) -> None:
         for partition in partitions:
             self._partitions.pop(partition, None)

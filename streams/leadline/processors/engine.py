@@ -85,6 +85,12 @@ class MonitorApp(faust.App):  # type: ignore[misc]
         offsets = self.tables.recovery.active_offsets.values()
         return self.generation(), sum(offset for offset in offsets if offset is not None)
 
+    def restore_left(self) -> int:
+        """Changelog records between what was restored and the ends that the restore goes for."""
+        recovery = self.tables.recovery
+        ends, offsets = dict(recovery.active_highwaters), dict(recovery.active_offsets)
+        return sum(max(0, end - offsets.get(tp, -1)) for tp, end in ends.items() if end is not None and end > 0)
+
     async def ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """The end offset of each of the partitions."""
         ends = await self.consumer.highwaters(*(TP(topic, partition) for partition in partitions))

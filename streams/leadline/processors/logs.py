@@ -12,7 +12,7 @@ import orjson
 from leadline.contracts.text import printable, redact, safe
 from leadline.contracts.times import format_ms
 
-__all__ = ["Calm", "Human", "Json", "setup", "with_fields"]
+__all__ = ["Calm", "Human", "Json", "setup", "traced", "with_fields"]
 
 _FIELDS: Final = "leadline_fields"
 _MAX_MESSAGE: Final = 4000
@@ -23,6 +23,11 @@ _LOUD: Final = ("faust", "mode", "aiokafka", "asyncio", "kafka")
 def with_fields(**fields: Any) -> dict[str, Any]:
     """``extra`` of a log call: named values that stay apart from the sentence, e.g. ``session=...``, ``offset=...``."""
     return {_FIELDS: fields}
+
+
+def traced(traceparent: str) -> dict[str, str]:
+    """The fields ``trace_id`` and ``span_id`` of a line about what has this context; none without one."""
+    return {"trace_id": traceparent[3:35], "span_id": traceparent[36:52]} if len(traceparent) >= 52 else {}
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -148,6 +148,7 @@ class Delivery:
                         f"the broker did not confirm {len(todo)} records within {self._away_s:g} s ({type(error).__name__}); "
                         "nothing was committed past them. Check the brokers, then start the worker again."
                     ) from error
+                self._counts["delivery_retries"] += len(todo)
                 log.warning(
                     "delivery is being retried",
                     extra=with_fields(records=len(todo), attempt=attempt + 1, error=type(error).__name__, detail=error),

@@ -18,7 +18,7 @@ import msgspec
 import rocksdict
 from faust.types import TP
 
-from leadline.contracts.session_state import SessionState, decode_state, encode_state
+from leadline.contracts.session_state import Incident, SessionState, decode_state, encode_state
 from leadline.contracts.topics import SESSIONS
 from leadline.processors.clock import Deadline
 from leadline.processors.faultpoints import Reach
@@ -49,6 +49,7 @@ class _Mark(msgspec.Struct):
     agent_id: str
     offset: int = -1
     deadline: int | None = None
+    incidents: tuple[Incident, ...] = ()
 
 
 _mark = msgspec.json.Decoder(_Mark)
@@ -164,10 +165,12 @@ def _watermark(value: bytes) -> int:
 
 
 class Survey(NamedTuple):
-    """What a restored partition holds: every deadline by state key, and the highest event offset that any state has seen."""
+    """What a restored partition holds: every deadline by state key, the highest event offset that any state has seen, and what is
+    open, by state key."""
 
     deadlines: list[tuple[str, Deadline]]
     watermark: int
+    incidents: list[tuple[str, tuple[Incident, ...]]]
 
 
 class Sessions:
@@ -248,7 +251,7 @@ class Sessions:
 
     async def survey(self, partition: int) -> Survey:
         """Go once over all stored states of a partition; gives way to others from time to time."""
-        found = Survey([], -1)
+        found = Survey([], -1, [])
         for number, (key, value) in enumerate(self._table.items_of(partition)):
             if number % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
@@ -258,6 +261,8 @@ class Sessions:
                 continue
             if mark.offset > found.watermark:
                 found = found._replace(watermark=mark.offset)
+            if mark.incidents:
+                found.incidents.append((key.decode("utf-8", "surrogatepass"), mark.incidents))
             if mark.deadline is not None:
                 deadline = Deadline(mark.session_id, mark.agent_id, mark.deadline)
                 found.deadlines.append((key.decode("utf-8", "surrogatepass"), deadline))

@@ -57,6 +57,7 @@ class Monitor:
     delivery: Delivery
     counts: Counter[str]
     progress: Progress
+    policies: PolicySource
     pages: Pages
     """What is shown over HTTP; add a page before the worker starts."""
 
@@ -120,6 +121,7 @@ def wire(
                 require_seen(seen, await app.ends(EVENTS.name, seen))
             for partition, survey in found.items():
                 clock.load(partition, survey.deadlines)
+                observer.restored(partition, survey.incidents)
             if fault:
                 fault("after-restore")
         except Exception as error:
@@ -144,9 +146,10 @@ def wire(
     table.on_recover(restored)
     app.before_stop = before_stop
     app.when_ready.append(watch.resume)
+    app.when_ready.append(observer.rebalanced)
     progress = Progress(time.monotonic())
     pages = _pages(app, progress, counts, settings.stall_s)
-    return Monitor(app, watch, clock, sessions, delivery, counts, progress, pages)
+    return Monitor(app, watch, clock, sessions, delivery, counts, progress, policies, pages)
 
 
 def _pages(app: MonitorApp, progress: Progress, counts: Counter[str], stall_s: float) -> Pages:

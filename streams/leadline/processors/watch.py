@@ -23,7 +23,7 @@ from leadline.detection.policy import Policy
 from leadline.processors.clock import Clock
 from leadline.processors.engine import MonitorApp
 from leadline.processors.faultpoints import Reach
-from leadline.processors.logs import with_fields
+from leadline.processors.logs import traced, with_fields
 from leadline.processors.outputs import Delivery, dead_letter, outgoing
 from leadline.processors.policy_source import PolicySource
 from leadline.processors.table import Sessions
@@ -206,7 +206,8 @@ class Watch:
         for record in folded.outputs:
             counts["violations" if isinstance(record, Violation) else "commands"] += 1
             kind = f"command {record.kind}" if isinstance(record, Command) else f"violation {record.rule}"
-            log.info(kind, extra=with_fields(session=record.session_id, incident=record.incident_id, reason=record.reason))
+            fields = {"session": record.session_id, "incident": record.incident_id, "reason": record.reason}
+            log.info(kind, extra=with_fields(**fields, **traced(record.traceparent)))
         for letter in folded.dead_letters:
             log.warning(
                 "a record could not be read",

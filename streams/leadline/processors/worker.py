@@ -27,10 +27,12 @@ from leadline.processors import topics
 from leadline.processors.logs import setup, with_fields
 from leadline.processors.owned import owned
 from leadline.processors.policy_source import read_policy
+from leadline.processors.telemetry import show, telemetry_of
 from leadline.processors.topology import Monitor, wall_clock, wire
 from leadline.processors.watch import Fold
 from leadline.security import Secret
 from leadline.settings import Settings, load_settings, unknown_variables
+from leadline.telemetry.observer import UNOBSERVED, Observer
 
 __all__ = ["BROKER_AWAY", "CRASHED", "NOT_DRAINED", "OK", "REFUSED", "main", "run"]
 
@@ -46,6 +48,8 @@ NOT_DRAINED = 4
 """Told to stop, but what was in flight did not end in time; it comes again."""
 
 _PROBE_S = 5.0
+_LAST_SPANS_S = 2.0
+"""How long the end waits for a collector to take the last spans."""
 _STUCK_S = 120.0
 _TELL_S = 60
 _TOLD = ("events", "violations", "commands", "dead_letters")
@@ -102,9 +106,12 @@ def _run(settings: Settings, policy: Policy, fold: Fold, now: Callable[[], int])
     except OSError as error:
         log.error("LEADLINE_POLICY_FILE %s cannot be read: %s", settings.policy_file, error.strerror)
         return REFUSED
+    telemetry = telemetry_of(settings, now)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    monitor = loop.run_until_complete(_wire(settings, policy, fold, now, partitions))
+    monitor = loop.run_until_complete(_wire(settings, policy, fold, now, partitions, telemetry or UNOBSERVED))
+    if telemetry is not None:
+        show(monitor, telemetry, settings)
     if settings.http_port:
         port = loop.run_until_complete(monitor.pages.start(settings.http_host, settings.http_port))
         log.info("pages are served", extra=with_fields(at=f"http://{settings.http_host}:{port}/"))
@@ -118,11 +125,15 @@ def _run(settings: Settings, policy: Policy, fold: Fold, now: Callable[[], int])
         return CRASHED
     finally:
         worker.disarm()
+        if telemetry is not None:
+            telemetry.close(_LAST_SPANS_S)
     return _verdict(worker.crash_reason or monitor.app.crash_reason)
 
 
-async def _wire(settings: Settings, policy: Policy, fold: Fold, now: Callable[[], int], partitions: int) -> Monitor:
-    return wire(settings, policy, fold, now, partitions)
+async def _wire(
+    settings: Settings, policy: Policy, fold: Fold, now: Callable[[], int], partitions: int, observer: Observer
+) -> Monitor:
+    return wire(settings, policy, fold, now, partitions, observer)
 
 
 def _verdict(reason: BaseException | None) -> int:

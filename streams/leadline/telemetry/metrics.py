@@ -13,7 +13,7 @@ from time import perf_counter_ns
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, ProcessCollector, disable_created_metrics
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector
 
@@ -51,12 +51,12 @@ _SEVERITIES: Final[dict[str, str]] = {
     **{rule.name: rule.severity for rule in PRESENCE_RULES},
     UNHEEDED: "critical",
 }
-_COUNTS: Final = {
-    "dead-letter-lost": "leadline.dead_letters.lost",
-    "delivery-retry": "leadline.delivery.retries",
-    "policy-refused": "leadline.policy.refused",
-    "span-dropped": "leadline.spans.dropped",
+_COUNTED: Final = {
+    "leadline.dead_letters.lost": "dead_letters_lost",
+    "leadline.delivery.retries": "delivery_retries",
+    "leadline.policy.refused": "policy_rejected",
 }
+"""Counters that the worker keeps itself, by its own names."""
 
 
 def _known(label: str, value: str) -> str:
@@ -79,7 +79,6 @@ class Metrics:
         self.registry = CollectorRegistry(auto_describe=True)
         self.now = now
         self.source = Sources()
-        self.loop_delay = 0.0
         self.open: Tally[tuple[str, ...]] = _zeros("leadline.incidents.open")
         self.standing: Tally[tuple[str, ...]] = _zeros("leadline.commands.open")
         self.since: dict[int, int] = {}
@@ -90,7 +89,7 @@ class Metrics:
         self._histograms: dict[str, Histogram] = {}
         for one in names.METRICS:
             name = names.prometheus_name(one)
-            if one.kind == "counter":
+            if one.kind == "counter" and one.name not in _COUNTED:
                 self._counters[one.name] = Counter(name, one.meaning, one.labels, registry=self.registry)
             elif one.kind == "histogram":
                 self._histograms[one.name] = Histogram(name, one.meaning, one.labels, buckets=one.buckets, registry=self.registry)
@@ -149,8 +148,9 @@ class Metrics:
     def rebalanced(self) -> None:
         self._add("leadline.rebalances", 1)
 
-    def count(self, what: str, number: int = 1) -> None:
-        self._add(_COUNTS[what], number)
+    def dropped(self, number: int) -> None:
+        """Spans were not made or not exported."""
+        self._add("leadline.spans.dropped", number)
 
     def sources(self, sources: Sources) -> None:
         self.source = sources
@@ -254,17 +254,20 @@ class _Live(Collector):
         values = {
             "leadline.lag.records": sum(lag.values()),
             "leadline.lag": max(0, *waiting, 0) / 1000,
-            "leadline.in_flight": source.in_flight(),
             "leadline.sessions": source.sessions(),
             "leadline.state.size": source.state_bytes(),
             "leadline.partitions": len(lag),
             "leadline.ready": float(source.ready()),
             "leadline.restore.remaining": source.restore_left(),
-            "leadline.loop.delay": kept.loop_delay,
+            "leadline.loop.delay": source.loop_delay(),
         }
         for name, value in values.items():
             one = names.metric(name)
             yield GaugeMetricFamily(names.prometheus_name(one), one.meaning, value=value)
+        counts = source.counts()
+        for name, key in _COUNTED.items():
+            one = names.metric(name)
+            yield CounterMetricFamily(names.prometheus_name(one), one.meaning, value=counts.get(key, 0))
         for name, tally in (("leadline.incidents.open", kept.open), ("leadline.commands.open", kept.standing)):
             one = names.metric(name)
             family = GaugeMetricFamily(names.prometheus_name(one), one.meaning, labels=one.labels)

@@ -290,7 +290,6 @@ METRICS: Final = (
         "leadline.lag.records", "gauge", "{event}", "Records of leadline.events behind the end, all partitions of the worker."
     ),
     Metric("leadline.lag", "gauge", "s", "Age of the oldest record that waits, by the last one judged; 0 without lag."),
-    Metric("leadline.in_flight", "gauge", "{event}", "Records taken from the broker whose batch is not done."),
     Metric("leadline.sessions", "gauge", "{session}", "Sessions whose state this worker keeps."),
     Metric("leadline.state.size", "gauge", "By", "Local copy of the sessions on disk."),
     Metric("leadline.partitions", "gauge", "{partition}", "Partitions of leadline.events that are this worker's."),

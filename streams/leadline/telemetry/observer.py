@@ -53,8 +53,10 @@ class Sources(NamedTuple):
     """Bytes of the local copy of the sessions."""
     restore_left: Callable[[], int] = lambda: 0
     """Changelog records still to be restored."""
-    in_flight: Callable[[], int] = lambda: 0
-    """Records taken from the broker whose batch is not done."""
+    counts: Callable[[], Mapping[str, int]] = dict
+    """What the worker counts itself: ``dead_letters_lost``, ``delivery_retries``, ``policy_rejected``."""
+    loop_delay: Callable[[], float] = lambda: 0.0
+    """Seconds that the event loop came late to a timer."""
     policy_version: Callable[[], str] = lambda: ""
 
 
@@ -76,9 +78,6 @@ class Observer(Protocol):
     def rebalanced(self) -> None:
         """A rebalance has ended."""
 
-    def count(self, what: str, number: int = 1) -> None:
-        """Something rare happened: ``dead-letter-lost``, ``delivery-retry``, ``policy-refused``."""
-
     def sources(self, sources: Sources) -> None:
         """Where to ask for what changes all the time."""
 
@@ -97,8 +96,6 @@ class Unobserved:
     def revoked(self, partitions: Iterable[int]) -> None: ...
 
     def rebalanced(self) -> None: ...
-
-    def count(self, what: str, number: int = 1) -> None: ...
 
     def sources(self, sources: Sources) -> None: ...
 

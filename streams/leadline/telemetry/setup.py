@@ -67,9 +67,9 @@ class Telemetry:
             id_generator=ids,
             span_limits=SpanLimits(max_span_attribute_length=2_000),
         )
-        self._provider.add_span_processor(queue(CalmSpans(spans, trouble), self._dropped))
+        self._provider.add_span_processor(queue(CalmSpans(spans, trouble), self.metrics.dropped))
         budget = Budget(SPANS_A_SECOND, SPANS_AT_ONCE, time.monotonic)
-        tracing = Tracing(self._provider, ids, options.group, options.ratio, budget, self._dropped)
+        tracing = Tracing(self._provider, ids, options.group, options.ratio, budget, self.metrics.dropped)
         # Traces first: what they put into the records is what the metrics show as exemplars.
         self._observers = (tracing, self.metrics)
         if metrics is not None:
@@ -82,9 +82,6 @@ class Telemetry:
             self._pusher.close(limit_s / 2)
         if self._provider is not None:
             bounded(self._provider.shutdown, max(0.0, until - time.monotonic()))
-
-    def _dropped(self, number: int) -> None:
-        self.metrics.count("span-dropped", number)
 
     # -- the observer
 
@@ -104,9 +101,6 @@ class Telemetry:
 
     def rebalanced(self) -> None:
         self.metrics.rebalanced()
-
-    def count(self, what: str, number: int = 1) -> None:
-        self.metrics.count(what, number)
 
     def sources(self, sources: Sources) -> None:
         self.metrics.sources(sources)
