@@ -54,10 +54,14 @@ class Settings(Security):
     """Create topics that are missing at start, rather than refuse."""
     commit_interval_s: float = 0.1
     """At least this long between two offset commits."""
+    flush_interval_s: float = 0.25
+    """How long states are gathered before they are stored and their offsets committed; outputs are sent at once."""
     batch_max: int = 1000
     """Most records of one partition that are folded at once."""
-    cache_sessions: int = 10_000
-    """Most decoded session states kept in memory for one partition."""
+    waiting_max: int = 20_000
+    """Most records read from the broker that wait to be folded."""
+    cache_sessions: int = 20_000
+    """Most decoded session states kept in memory, beside those that are still to be stored."""
     session_timeout_s: float = 15.0
     """Silence after which the broker gives this worker's partitions to others."""
     broker_away_s: float = 120.0
@@ -316,7 +320,9 @@ _READERS: dict[str, Reader] = {
     "instance_id": _name,
     "create_topics": _flag,
     "commit_interval_s": _seconds(0.0, 60.0),
+    "flush_interval_s": _seconds(0.0, 60.0),
     "batch_max": _integer(1, 100_000),
+    "waiting_max": _integer(1, 10_000_000),
     "cache_sessions": _integer(0, 10_000_000),
     "session_timeout_s": _seconds(6.0, 600.0),
     "broker_away_s": _seconds(1.0, 86_400.0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -25,19 +25,23 @@ class Made(NamedTuple):
     sessions: Sessions
     changelog: list[Outgoing]
 
+    def write(self, changes: dict[int, dict[str, SessionState | None]]) -> None:
+        """As a flush does it, without a broker."""
+        for partition, states in changes.items():
+            self.sessions.apply(partition, states)
+        taken = self.sessions.take()
+        self.sessions.store(taken)
+        before = len(self.changelog)
+        self.changelog.extend(taken.records())
+        self.sessions.note(Sent(record.partition or 0, number) for number, record in enumerate(taken.records(), before))
+
 
 @pytest.fixture
 async def made(tmp_path: Path) -> AsyncIterator[Made]:
-    changelog: list[Outgoing] = []
-
-    async def confirm(records: Sequence[Outgoing]) -> list[Sent]:
-        changelog.extend(records)
-        return [Sent(record.partition or 0, len(changelog) - len(records) + i) for i, record in enumerate(records)]
-
     app = make_app(Settings(data_dir=tmp_path, instance_id="w"))
     app.conf.tabledir.mkdir(parents=True)
     table = make_table(app)
-    yield Made(table, Sessions(table, confirm, cache_size=2), changelog)
+    yield Made(table, Sessions(table, cache_size=2), [])
     await table.data.stop()
 
 
@@ -52,7 +56,7 @@ def changelog_event(partition: int, offset: int, key: bytes, value: bytes | None
 
 async def test_written_states_are_read_back_also_past_the_cache(made: Made) -> None:
     states: dict[str, SessionState | None] = {f"k{n}": state(f"s{n}", n) for n in range(5)}
-    assert await made.sessions.write({3: states}, lambda: True)
+    made.write({3: states})
     load = made.sessions.loader(3)
     assert [load(f"k{n}") for n in range(5)] == list(states.values())
     assert made.sessions.loader(2)("k1") is None, "partitions are apart"
@@ -62,7 +66,7 @@ async def test_written_states_are_read_back_also_past_the_cache(made: Made) -> N
 
 async def test_the_changelog_has_the_records_on_the_same_partition(made: Made) -> None:
     one = state("s", 1)
-    assert await made.sessions.write({3: {"k": one, "gone": None}, 1: {}}, lambda: True)
+    made.write({3: {"k": one, "gone": None}, 1: {}})
     assert made.changelog == [
         Outgoing(SESSIONS.name, 3, b"k", encode_state(one)),
         Outgoing(SESSIONS.name, 3, b"gone", None),
@@ -71,15 +75,37 @@ async def test_the_changelog_has_the_records_on_the_same_partition(made: Made) -
 
 
 async def test_a_removed_state_is_gone(made: Made) -> None:
-    await made.sessions.write({0: {"k": state("s", 1)}}, lambda: True)
-    await made.sessions.write({0: {"k": None}}, lambda: True)
+    made.write({0: {"k": state("s", 1)}})
+    made.sessions.apply(0, {"k": None})
+    assert made.sessions.loader(0)("k") is None, "at once"
+    made.write({})
+    assert made.table.get_bytes(0, b"k") is None
     assert made.sessions.loader(0)("k") is None
 
 
-async def test_nothing_is_written_once_partitions_have_changed_hands(made: Made) -> None:
-    assert not await made.sessions.write({0: {"k": state("s", 1)}}, lambda: False)
-    assert made.changelog == []
+async def test_what_is_taken_is_as_it_was_then(made: Made) -> None:
+    """What is folded during a flush is for the next one, and the cache keeps it whatever its size."""
+    one, two = state("s", 1), state("s", 2)
+    made.sessions.apply(0, {"k": one})
+    taken = made.sessions.take()
+    made.sessions.apply(0, {"k": two, "l": one, "m": one, "n": one})
+    assert made.sessions.unwritten == 4
+    made.sessions.store(taken)
+    assert made.table.get_bytes(0, b"k") == encode_state(one)
+    assert [made.sessions.loader(0)(key) for key in "klmn"] == [two, one, one, one]
+    made.write({})
+    assert made.table.get_bytes(0, b"k") == encode_state(two)
+    assert made.sessions.unwritten == 0
+
+
+async def test_a_partition_that_changes_hands_is_forgotten_with_what_was_not_written(made: Made) -> None:
+    made.sessions.apply(0, {"k": state("s", 1)})
+    made.sessions.apply(1, {"k": state("s", 1)})
+    made.sessions.forget([0])
+    assert made.sessions.unwritten == 1
+    made.write({})
     assert made.sessions.loader(0)("k") is None
+    assert made.sessions.loader(1)("k") is not None
 
 
 async def test_restoring_never_goes_back_in_time(made: Made) -> None:
@@ -105,13 +131,13 @@ async def test_restoring_never_goes_back_in_time(made: Made) -> None:
 
 
 async def test_deadlines_and_the_highest_watermark_come_from_the_store(made: Made) -> None:
-    await made.sessions.write({0: {"k": state("s", 1, 99), "n": state("t", 2)}}, lambda: True)
+    made.write({0: {"k": state("s", 1, 99), "n": state("t", 2)}})
     assert await made.sessions.survey(0) == Survey([("k", Deadline("s", "a", 99))], watermark=2, incidents=[])
     assert await made.sessions.survey(1) == Survey([], watermark=-1, incidents=[])
 
 
 async def test_a_wiped_partition_is_empty_and_usable(made: Made) -> None:
-    await made.sessions.write({0: {"k": state("s", 1)}, 1: {"k": state("s", 1)}}, lambda: True)
+    made.write({0: {"k": state("s", 1)}, 1: {"k": state("s", 1)}})
     made.table.wipe(0)
     assert made.table.get_bytes(0, b"k") is None
     assert made.table.persisted_offset(TP(SESSIONS.name, 0)) is None

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from leadline.commands.fold import Incoming
 from leadline.contracts.topics import COMMANDS, DEAD_LETTERS, EVENTS, SESSIONS, TOPICS, VIOLATIONS
 from leadline.contracts.topology import STAGES
 from leadline.processors import topology
 from leadline.processors.engine import MonitorApp
+from leadline.processors.fetch import Batch
 from leadline.processors.outputs import Outgoing, Sent
 from leadline.processors.silences import SilenceSource
+from leadline.processors.send import Sender
 from leadline.settings import Settings
 from tests.processors.running import event, round_event
 from tests.processors.test_real_fold import ROUNDS
@@ -31,20 +34,33 @@ class Wired:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = START
         self.sent: list[Outgoing] = []
+        self.committed: dict[tuple[str, int], int] = {}
 
-        async def hand_over(_app: MonitorApp, record: Outgoing) -> Awaitable[Sent]:
-            self.sent.append(record)
-            return asyncio.sleep(0, Sent(record.partition or 0, len(self.sent)))
+        async def send_all(_sender: Sender, records: Sequence[Outgoing], _timeout: float) -> list[Sent | BaseException]:
+            self.sent.extend(records)
+            return [Sent(record.partition or 0, number) for number, record in enumerate(records)]
 
-        monkeypatch.setattr(MonitorApp, "hand_over", hand_over)
+        async def commit(_app: MonitorApp, topic: str, offsets: Mapping[int, int]) -> bool:
+            self.committed = {(topic, partition): offset for partition, offset in offsets.items()}
+            return True
+
+        monkeypatch.setattr(Sender, "send_all", send_all)
+        monkeypatch.setattr(MonitorApp, "commit", commit)
         monkeypatch.setattr(MonitorApp, "flowing", lambda _app: True)
         monkeypatch.setattr(MonitorApp, "active_partitions", lambda _app, _topic: {0, 1})
-        monkeypatch.setattr(MonitorApp, "consumer", SimpleNamespace(commit=lambda: asyncio.sleep(0)))
         self.monitor = topology.wire(
             Settings(data_dir=folder, instance_id="w", heartbeat_s=0.01), now=lambda: self.now, partitions=2
         )
         self.app = self.monitor.app
         self.app.conf.tabledir.mkdir(parents=True)
+
+    async def watch(self, values: list[bytes]) -> set[str]:
+        """Run the agent on records of one session on partition 1 until their offset is committed."""
+        records = [Incoming(b"s", value, 1, offset, START) for offset, value in enumerate(values)]
+        self.app.fetch._arrive([Batch(1, self.app.generation(), records)])
+        (agent,) = self.app.agents.values()
+        end = {(EVENTS.name, 1): len(values)}
+        return await self.run([agent.fun(silent_stream())], lambda: self.committed == end)
 
     async def run(self, work: list[Awaitable[Any]], done: Callable[[], bool]) -> set[str]:
         """The topics written to until ``done``."""
@@ -68,23 +84,12 @@ async def wired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     await made.app.tables["sessions"].data.stop()
 
 
-def stream(values: list[bytes]) -> Any:
-    """As the engine hands it to an agent: records of one session on partition 1, and then nothing more."""
+def silent_stream() -> Any:
+    """As the engine hands it to an agent; the records come from elsewhere."""
 
     async def events() -> AsyncIterator[Any]:
-        for offset, value in enumerate(values):
-            message = SimpleNamespace(
-                key=b"s",
-                value=value,
-                partition=1,
-                offset=offset,
-                timestamp=START / 1000,
-                timestamp_type=1,
-                headers=None,
-                generation_id=0,
-            )
-            yield SimpleNamespace(message=message, ack=lambda: None)
         await asyncio.sleep(60)
+        yield
 
     return SimpleNamespace(noack=lambda: SimpleNamespace(events=events))
 
@@ -116,7 +121,7 @@ async def test_each_stage_reads_and_writes_what_it_says(wired: Wired) -> None:
     reads = {"watch": agent.channel.get_topic_name(), "restore": table.changelog_topic.get_topic_name()}
     reads |= {"clock": "deadlines", "heartbeat": "time", "silences": SilenceSource.topic}
     writes = {"restore": set[str](), "silences": set[str]()}
-    writes["watch"] = await wired.run([agent.fun(stream(values))], lambda: counts["events"] == len(values))
+    writes["watch"] = await wired.watch(values)
     wired.now += DAY
     # The engine hands its tasks the app or nothing, and so do we.
     tasks = {task.__name__: task for task in app._app_tasks}
@@ -133,10 +138,7 @@ async def test_each_stage_reads_and_writes_what_it_says(wired: Wired) -> None:
 
 
 async def test_what_is_sent_is_of_the_topics_records(wired: Wired) -> None:
-    counts = wired.monitor.counts
-    values = inverting()
-    (agent,) = wired.app.agents.values()
-    await wired.run([agent.fun(stream(values))], lambda: counts["events"] == len(values))
+    await wired.watch(inverting())
     by_name = {topic.name: topic for topic in TOPICS}
     for record in wired.sent:
         assert record.partition == 1 or record.topic == DEAD_LETTERS.name

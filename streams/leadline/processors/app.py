@@ -10,6 +10,9 @@ from uuid import uuid4
 from leadline.contracts.topics import EVENTS
 from leadline.processors.credentials import credentials
 from leadline.processors.engine import MonitorApp
+from leadline.processors.fencing import Ownership
+from leadline.processors.fetch import Fetch, consumer_config
+from leadline.processors.transport import SCHEME, register
 from leadline.settings import Settings
 
 __all__ = ["make_app"]
@@ -20,9 +23,10 @@ def make_app(settings: Settings, partitions: int | None = None) -> MonitorApp:
     name = settings.instance_id or f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
     request_timeout = max(settings.session_timeout_s + 5, 30.0)
     settings.data_dir.mkdir(parents=True, exist_ok=True)
+    register()
     app = MonitorApp(
         settings.app_id,
-        broker=[f"kafka://{server}" for server in settings.bootstrap.split(",")],
+        broker=[f"{SCHEME}://{server}" for server in settings.bootstrap.split(",")],
         broker_client_id=settings.app_id,
         broker_credentials=credentials(settings),
         datadir=settings.data_dir.absolute(),
@@ -65,6 +69,8 @@ def make_app(settings: Settings, partitions: int | None = None) -> MonitorApp:
     )
     app.settings = settings
     app.when_ready = []
+    app.fetch = Fetch(consumer_config(settings), EVENTS.name, settings.batch_max, settings.waiting_max)
+    app.ownership = Ownership(app.generation, settings.session_timeout_s)
     return app
 
 

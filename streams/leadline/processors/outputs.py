@@ -86,8 +86,8 @@ def _headers(record: Violation | Command | Tick) -> tuple[tuple[str, bytes], ...
     return tuple(headers)
 
 
-Send = Callable[[Outgoing], Awaitable[Awaitable[Sent]]]
-"""Hands a record to the producer; the inner awaitable ends when the broker has confirmed it. Both may raise."""
+Send = Callable[[Sequence[Outgoing], float], Awaitable[list[Sent | BaseException]]]
+"""Hands all over in order and waits for their confirmation, at most so many seconds; an exception stands for each that failed."""
 
 
 class Delivery:
@@ -114,19 +114,22 @@ class Delivery:
         self._sleep = sleep
         self._dead_letters_down = False
 
-    async def confirm(self, records: Sequence[Outgoing]) -> list[Sent]:
+    async def confirm(self, records: Sequence[Outgoing], before: Callable[[], Awaitable[None]] | None = None) -> list[Sent]:
         """Deliver all, in flight together, in order within a partition.
 
         A record that fails is sent again, and with it those behind it on the same partition, so that the last copies are
-        in order (all carry derived ids, so a second copy changes nothing). Raises :class:`BrokerError` when the broker
-        stays away past the limit and :class:`Undeliverable` when it refuses a record for good.
+        in order (all carry derived ids, so a second copy changes nothing). ``before`` is awaited before each attempt; what it
+        raises ends the delivery. Raises :class:`BrokerError` when the broker stays away past the limit and
+        :class:`Undeliverable` when it refuses a record for good.
         """
         done: dict[int, Sent] = {}
         todo = list(range(len(records)))
         deadline = asyncio.get_running_loop().time() + self._away_s
         attempt = 0
         while todo:
-            results = await self._attempt([records[i] for i in todo], self._away_s)
+            if before is not None:
+                await before()
+            results = await self._send([records[i] for i in todo], self._away_s)
             failed: set[tuple[str, int | None]] = set()
             again = []
             error: BaseException | None = None
@@ -145,8 +148,9 @@ class Delivery:
             if error is not None:
                 if asyncio.get_running_loop().time() >= deadline:
                     raise BrokerError(
-                        f"the broker did not confirm {len(todo)} records within {self._away_s:g} s ({type(error).__name__}); "
-                        "nothing was committed past them. Check the brokers, then start the worker again."
+                        f"the broker did not confirm {len(todo)} records for {_topics_of([records[i] for i in todo])} within "
+                        f"{self._away_s:g} s ({type(error).__name__}: {safe(str(error), 200)}); nothing was committed past them. "
+                        "Check the brokers and that these topics are there, then start the worker again."
                     ) from error
                 self._counts["delivery_retries"] += len(todo)
                 log.warning(
@@ -171,7 +175,7 @@ class Delivery:
         todo = list(letters)
         attempt = 0
         while True:
-            results = await self._attempt(todo, max(0.05, give_up - loop.time()))
+            results = await self._send(todo, max(0.05, give_up - loop.time()))
             error = next((result for result in results if isinstance(result, BaseException)), None)
             todo = [record for record, result in zip(todo, results, strict=True) if isinstance(result, BaseException)]
             if error is None:
@@ -201,30 +205,9 @@ class Delivery:
                 ),
             )
 
-    async def _attempt(self, records: Sequence[Outgoing], timeout: float) -> list[Sent | BaseException]:
-        """Hand all over first, then wait for all; an exception stands for each one that failed."""
-        limit = asyncio.get_running_loop().time() + timeout
-        handed: list[Awaitable[Sent] | BaseException] = []
-        try:
-            async with asyncio.timeout_at(limit):
-                for record in records:
-                    try:
-                        handed.append(await self._send(record))
-                    except Exception as error:
-                        handed.append(error)
-        except TimeoutError as error:
-            handed += [error] * (len(records) - len(handed))
-        return [await _outcome(each, limit) for each in handed]
 
-
-async def _outcome(handed: Awaitable[Sent] | BaseException, limit: float) -> Sent | BaseException:
-    if isinstance(handed, BaseException):
-        return handed
-    try:
-        async with asyncio.timeout_at(limit):
-            return await handed
-    except Exception as error:
-        return error
+def _topics_of(records: Sequence[Outgoing]) -> str:
+    return ", ".join(sorted({record.topic for record in records}))
 
 
 def _retriable(error: BaseException) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -36,13 +36,15 @@ def signing(send: Send, settings: Settings) -> Send:
         return send
     key = SigningKey.read(settings.signing_key_file, "LEADLINE_SIGNING_KEY_FILE")
 
-    def signed(record: Outgoing) -> Awaitable[Awaitable[Sent]]:
+    def signed(record: Outgoing) -> Outgoing:
         if record.topic == COMMANDS.name and record.value is not None:
-            header = (HEADER, key.sign(COMMANDS.name, record.value))
-            record = record._replace(headers=(*record.headers, header))
-        return send(record)
+            return record._replace(headers=(*record.headers, (HEADER, key.sign(COMMANDS.name, record.value))))
+        return record
 
-    return signed
+    def send_signed(records: Sequence[Outgoing], timeout_s: float) -> Awaitable[list[Sent | BaseException]]:
+        return send([signed(record) for record in records], timeout_s)
+
+    return send_signed
 
 
 def checked(fold: Fold, settings: Settings) -> Fold:

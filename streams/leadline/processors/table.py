@@ -1,7 +1,7 @@
 """The sessions table: one record a session, in RocksDB per partition, with the changelog ``leadline.sessions``.
 
-A batch is written as one RocksDB write and as changelog records on the very partition of its events; the stored changelog
-offset is noted once all of them are confirmed. Reads go through a bounded cache of decoded states.
+States are written back now and then: as one RocksDB write, and as changelog records on the very partition of their events; the
+stored changelog offset is noted once all of them are confirmed. Reads go through a bounded cache of decoded states.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 import faust
@@ -21,11 +21,10 @@ from faust.types import TP
 from leadline.contracts.session_state import Incident, SessionState, decode_state, encode_state
 from leadline.contracts.topics import SESSIONS
 from leadline.processors.clock import Deadline
-from leadline.processors.faultpoints import Reach
 from leadline.processors.logs import with_fields
 from leadline.processors.outputs import Outgoing, Sent
 
-__all__ = ["STORE_OPTIONS", "Sessions", "SessionsTable", "Survey"]
+__all__ = ["STORE_OPTIONS", "Sessions", "SessionsTable", "Survey", "Taken"]
 
 log = logging.getLogger(__name__)
 
@@ -173,81 +172,99 @@ class Survey(NamedTuple):
     incidents: list[tuple[str, tuple[Incident, ...]]]
 
 
-class Sessions:
-    """Typed states over a :class:`SessionsTable`."""
+class Taken(NamedTuple):
+    """States that are to be written, by partition: as they are, and as bytes by their bytes key (``None``: to be removed)."""
 
-    def __init__(
-        self,
-        table: SessionsTable,
-        confirm: Callable[[Sequence[Outgoing]], Awaitable[list[Sent]]],
-        cache_size: int,
-        fault: Reach | None = None,
-    ) -> None:
+    states: dict[int, dict[str, SessionState | None]]
+    items: dict[int, list[tuple[bytes, bytes | None]]]
+
+    def records(self) -> list[Outgoing]:
+        """For the changelog, each on the partition of its events."""
+        return [Outgoing(SESSIONS.name, partition, key, value) for partition, items in self.items.items() for key, value in items]
+
+
+class Sessions:
+    """Typed states over a :class:`SessionsTable`, written back in one go.
+
+    What :meth:`apply` was given is what :meth:`loader` gives at once; it reaches the store by :meth:`take` and :meth:`store`. The
+    cache never lets go of a state that the store does not have yet. ``cache_size``: states kept beyond those, in all partitions.
+    """
+
+    def __init__(self, table: SessionsTable, cache_size: int) -> None:
         self._table = table
-        self._confirm = confirm
         self._cache_size = cache_size
-        self._fault = fault
-        self._cache: dict[int, OrderedDict[str, SessionState]] = {}
+        self._cache: dict[int, dict[str, SessionState | None]] = {}
+        self._dirty: dict[int, dict[str, None]] = {}
+        self.unwritten = 0
+        """States that were applied and not taken yet."""
 
     def loader(self, partition: int) -> Callable[[str], SessionState | None]:
         """``load`` as the fold wants it. Raises :class:`~leadline.errors.Malformed` when the store holds no state there."""
-        cache = self._cache.setdefault(partition, OrderedDict())
+        cache = self._cache.setdefault(partition, {})
+        get, missing = self._table.get_bytes, object()
 
         def load(key: str) -> SessionState | None:
-            state = cache.get(key)
-            if state is not None:
-                cache.move_to_end(key)
-                return state
-            value = self._table.get_bytes(partition, _key(key))
+            state = cache.get(key, missing)
+            if state is not missing:
+                return state  # type: ignore[return-value]
+            value = get(partition, _key(key))
             return None if value is None else decode_state(value)
 
         return load
 
-    async def write(self, changes: Mapping[int, Mapping[str, SessionState | None]], current: Callable[[], bool]) -> bool:
-        """Store the states of a batch, by partition, and return once their changelog records are confirmed.
+    def apply(self, partition: int, states: Mapping[str, SessionState | None]) -> None:
+        """These states are the newest."""
+        cache = self._cache.setdefault(partition, {})
+        dirty = self._dirty.setdefault(partition, {})
+        before = len(dirty)
+        for key, state in states.items():
+            cache.pop(key, None)  # So that it stands last: the first ones go first.
+            cache[key] = state
+            dirty[key] = None
+        self.unwritten += len(dirty) - before
 
-        ``current``: whether the partitions are still this worker's; asked right before the store is touched, and when they
-        are not, nothing is written and the answer is false.
-        """
-        encoded = {
-            partition: [(_key(key), None if state is None else encode_state(state)) for key, state in states.items()]
-            for partition, states in changes.items()
-            if states
+    def take(self) -> Taken:
+        """All that was applied since the last time, encoded now: later changes do not show in it."""
+        states = {
+            partition: {key: self._cache[partition][key] for key in keys} for partition, keys in self._dirty.items() if keys
         }
-        if not current():
-            return False
-        for partition, items in encoded.items():
+        items = {
+            partition: [(_key(key), None if state is None else encode_state(state)) for key, state in kept.items()]
+            for partition, kept in states.items()
+        }
+        self._dirty = {}
+        self.unwritten = 0
+        return Taken(states, items)
+
+    def store(self, taken: Taken) -> None:
+        """Write to the local store: one write a partition."""
+        for partition, items in taken.items.items():
             self._table.put_all(partition, items)
-            self._remember(partition, changes[partition])
-        if self._fault:
-            self._fault("after-store")
-        records = [Outgoing(SESSIONS.name, partition, key, value) for partition, items in encoded.items() for key, value in items]
+            self._evict(partition, taken.states[partition])
+
+    def note(self, confirmed: Iterable[Sent]) -> None:
+        """The changelog has what the store has, up to these records."""
         ends: dict[int, int] = {}
-        for sent in await self._confirm(records):
+        for sent in confirmed:
             ends[sent.partition] = max(sent.offset, ends.get(sent.partition, -1))
-        if self._fault:
-            self._fault("after-changelog")
-        if not current():
-            return False
         for partition, offset in ends.items():
             self._table.note_changelog(partition, offset)
-        return True
 
-    def _remember(self, partition: int, states: Mapping[str, SessionState | None]) -> None:
-        cache = self._cache.setdefault(partition, OrderedDict())
-        for key, state in states.items():
-            if state is None:
+    def _evict(self, partition: int, written: Mapping[str, SessionState | None]) -> None:
+        cache, dirty = self._cache.get(partition, {}), self._dirty.get(partition, {})
+        for key, state in written.items():
+            if state is None and key not in dirty:
                 cache.pop(key, None)
-            elif self._cache_size:
-                cache[key] = state
-                cache.move_to_end(key)
-        while len(cache) > self._cache_size:
-            cache.popitem(last=False)
+        over = len(cache) - self._cache_size // max(1, len(self._cache))
+        if over > 0:
+            for key in [key for key in islice(cache, over) if key not in dirty]:
+                del cache[key]
 
     def forget(self, partitions: Iterable[int]) -> None:
-        """Drop the cached states of partitions that may have changed hands."""
+        """Drop the states of partitions that may have changed hands, also those that were not written."""
         for partition in partitions:
             self._cache.pop(partition, None)
+            self.unwritten -= len(self._dirty.pop(partition, ()))
 
     async def survey(self, partition: int) -> Survey:
         """Go once over all stored states of a partition; gives way to others from time to time."""

@@ -33,6 +33,7 @@ from leadline.processors.heartbeat import run_heartbeat
 from leadline.processors.outputs import Delivery
 from leadline.processors.policy_source import PolicySource
 from leadline.processors.progress import Progress
+from leadline.processors.send import Sender, producer_config
 from leadline.processors.signed import checked, signing
 from leadline.processors.silences import SilenceSource
 from leadline.processors.table import STORE_OPTIONS, Sessions, SessionsTable
@@ -81,10 +82,13 @@ def wire(
     counts: Counter[str] = Counter()
     app = make_app(settings, partitions)
     events = events_topic(app)
-    delivery = Delivery(signing(app.hand_over, settings), app.reachable, settings.broker_away_s, settings.dead_letter_s, counts)
+    sender = Sender(producer_config(settings))
+    delivery = Delivery(
+        signing(sender.send_all, settings), app.reachable, settings.broker_away_s, settings.dead_letter_s, counts
+    )
     table = make_table(app)
     fault = faultpoints.armed(settings.test_fault)
-    sessions = Sessions(table, delivery.confirm, settings.cache_sessions, fault)
+    sessions = Sessions(table, settings.cache_sessions)
     clock = Clock()
     policies = PolicySource(policy, settings.policy_file, counts)
     silences = SilenceSource(settings, now, counts)
@@ -131,6 +135,8 @@ def wire(
 
     async def before_stop() -> None:
         await watch.drain(settings.drain_s / 2)
+        await app.fetch.stop()
+        await sender.close(1.0)
 
     async def follow_policy() -> None:
         await policies.watch()
@@ -145,7 +151,6 @@ def wire(
     app.on_partitions_revoked.connect(revoked, weak=False)
     table.on_recover(restored)
     app.before_stop = before_stop
-    app.when_ready.append(watch.resume)
     app.when_ready.append(observer.rebalanced)
     progress = Progress(time.monotonic())
     pages = _pages(app, progress, counts, settings.stall_s)

@@ -1,29 +1,35 @@
 """The one agent: events in, through the fold, outputs and state out.
 
-Order, for every batch: fold -> outputs confirmed -> store written -> changelog confirmed -> acknowledged -> committed.
-Whatever happens in between, the events come again and lead to the same ids and the same state.
+::
 
-Batches form by themselves: while one is in flight the next ones gather, so a quiet topic sees hardly a delay and a slow
-broker many records a round trip.
+    batch ──> fold ──> outputs sent at once ─────────────────────> confirmed
+                └────> states kept, and every LEADLINE_FLUSH_INTERVAL_S or so:
+                       outputs confirmed ──> store written ──> changelog confirmed ──> acknowledged ──> committed
+
+Whatever happens in between, the events come again and lead to the same ids and the same state. The fold goes on while a flush is
+under way; a flush holds the states as they were when it began, and waits for the outputs of just those.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter_ns
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from leadline.commands.fold import Folded, Incoming
 from leadline.contracts.orders import Command, Violation
 from leadline.contracts.session_state import SessionState
+from leadline.contracts.topics import EVENTS
 from leadline.detection.policy import Policy
 from leadline.processors.clock import Clock
 from leadline.processors.engine import MonitorApp
 from leadline.processors.faultpoints import Reach
+from leadline.processors.fetch import Batch
 from leadline.processors.logs import traced, with_fields
+from leadline.processors.outbox import Outbox
 from leadline.processors.outputs import Delivery, dead_letter, outgoing
 from leadline.processors.policy_source import PolicySource
 from leadline.processors.table import Sessions
@@ -35,8 +41,10 @@ __all__ = ["Fold", "Watch"]
 
 log = logging.getLogger(__name__)
 
-_LINGER_STEP_S: Final = 0.003
-_LINGER_MAX_S: Final = 0.04
+_MOST_UNWRITTEN: Final = 4000
+"""States; a flush begins when there are so many, however short the interval, and the fold waits at twice that."""
+_MOST_OUTPUTS: Final = 5000
+"""Outputs that are not confirmed; past that the fold waits."""
 
 
 class Fold(Protocol):
@@ -47,11 +55,8 @@ class Fold(Protocol):
     ) -> Folded: ...
 
 
-class _Batch(NamedTuple):
-    partition: int
-    events: list[Any]
-    folded: Folded
-    told: Told
+class _Lost(Exception):
+    """Partitions have changed hands: what was folded is not this worker's to write."""
 
 
 class Watch:
@@ -76,6 +81,7 @@ class Watch:
         self._app = app
         self._sessions = sessions
         self._delivery = delivery
+        self._outbox = Outbox(delivery, _MOST_OUTPUTS)
         self._clock = clock
         self._fold = fold
         self._policies = policies
@@ -84,124 +90,79 @@ class Watch:
         self._counts = counts
         self.through: dict[int, int] = {}
         """By partition, the offset below which every event has been judged and stored, where that is known."""
-        self._pending: dict[int, deque[Any]] = defaultdict(deque)
-        self._most = 4 * settings.batch_max
-        self._wake = asyncio.Event()
-        self._drained = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._folded: dict[int, int] = {}
+        """By partition, the offset below which every event was folded since the last flush began."""
+        self._generation = -1
+        self._work = asyncio.Event()
+        """There is something to flush."""
+        self._now_or_never = asyncio.Event()
+        """Flush without waiting for the interval."""
+        self._room = asyncio.Event()
+        self._room.set()
+        self._clean = asyncio.Event()
+        """Nothing is folded that is not stored and acknowledged, and no flush is under way."""
+        self._clean.set()
+        self._to_commit: dict[int, int] = {}
+        self._acked = asyncio.Event()
         self._stopping = False
-        self._commit: asyncio.Task[Any] | None = None
-        self._committed_at = 0.0
 
     async def consume(self, stream: Any) -> None:
         """The agent. Ends only by an exception, and any exception ends the worker: what was not stored comes again."""
-        tasks = {asyncio.create_task(self._gather(stream)), asyncio.create_task(self._pump())}
+        jobs = (self._subscribe(stream), self._pump(), self._outbox.run(), self._flusher(), self._committer())
+        tasks = {asyncio.create_task(job) for job in jobs}
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
+            self._clean.set()  # Nothing more will be flushed: a stop need not wait for it.
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _gather(self, stream: Any) -> None:
-        async for event in stream.noack().events():
-            self._pending[event.message.partition].append(event)
-            self._wake.set()
-            if self._waiting() >= self._most:
-                self._drained.clear()
-                await self._drained.wait()
+    async def _subscribe(self, stream: Any) -> None:
+        """The engine subscribes to what somebody iterates over; the records themselves come in batches, from elsewhere."""
+        async for _ in stream.noack().events():
+            pass
 
     async def _pump(self) -> None:
         while True:
-            await self._wake.wait()
-            self._wake.clear()
-            await self._linger()
-            self._idle.clear()
-            try:
-                while taken := self._take():
-                    await self._process(taken)
-                    await self._linger()
-            finally:
-                self._idle.set()
-
-    async def _linger(self) -> None:
-        """While records keep coming in, wait a little for more of them: a batch costs several round trips, whatever is in
-        it. A single record waits one step."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + _LINGER_MAX_S
-        waiting = self._waiting()
-        while waiting and loop.time() < end:
-            await asyncio.sleep(_LINGER_STEP_S)
-            before, waiting = waiting, self._waiting()
-            if waiting == before or waiting >= self._most:
-                return
-
-    def _waiting(self) -> int:
-        return sum(map(len, self._pending.values()))
-
-    def _take(self) -> dict[int, list[Any]]:
-        """The next records of each partition, in order. Those of a partition that has changed hands are dropped: they
-        come again, here or elsewhere."""
-        taken: dict[int, list[Any]] = {}
-        if self._app.rebalancing or self._app.should_stop or self._stopping:
-            return taken
-        generation = self._app.generation()
-        for partition, queue in self._pending.items():
-            events: list[Any] = []
-            while queue and len(events) < self._settings.batch_max:
-                event = queue.popleft()
-                if event.message.generation_id == generation:
-                    events.append(event)
-            if events:
-                taken[partition] = events
-        self._drained.set()
-        return taken
-
-    async def _process(self, taken: dict[int, list[Any]]) -> None:
-        generation = self._app.generation()
-
-        def current() -> bool:
-            return self._app.generation() == generation
-
-        batches = []
-        policy = self._policies.policy
-        for partition, events in taken.items():
-            began = perf_counter_ns()
-            incoming = [_incoming(event.message) for event in events]
-            folded = self._fold(incoming, self._sessions.loader(partition), policy, self._now())
-            told = Told(partition, incoming[0].offset, incoming[-1].offset, len(incoming), folded, began, incoming[-1].timestamp)
-            self._observer.judged(told)
-            batches.append(_Batch(partition, events, folded, told))
+            batch = await self._app.fetch.next()
+            await self._room.wait()
+            await self._outbox.room()
+            if batch.generation == self._app.generation() and self._app.flowing() and not self._stopping:
+                self._judge(batch)
             await asyncio.sleep(0)
+
+    def _judge(self, batch: Batch) -> None:
+        """Fold a batch, send what it led to, keep the states."""
+        partition, records = batch.partition, batch.records
+        began = perf_counter_ns()
+        folded = self._fold(records, self._sessions.loader(partition), self._policies.policy, self._now())
+        told = Told(partition, records[0].offset, records[-1].offset, len(records), folded, began)
+        self._observer.judged(told)
         if self._fault:
             self._fault("after-fold")
-        await asyncio.gather(
-            self._delivery.confirm([outgoing(record, b.partition) for b in batches for record in b.folded.outputs]),
-            self._delivery.bury([dead_letter(letter, self._now()) for b in batches for letter in b.folded.dead_letters]),
+        now = self._now()
+        self._outbox.put(
+            [outgoing(record, partition) for record in folded.outputs],
+            [dead_letter(letter, now) for letter in folded.dead_letters],
+            lambda: self._observer.delivered(told),
         )
-        for batch in batches:
-            self._observer.delivered(batch.told)
-        if self._fault:
-            self._fault("after-outputs")
-        if not await self._sessions.write({b.partition: b.folded.states for b in batches}, current):
-            log.info("partitions changed hands in the middle of a batch; its records come again")
-            return
-        for batch in batches:
-            for event in batch.events:
-                event.ack()
-            self.through[batch.partition] = batch.events[-1].message.offset + 1
-            self._clock.applied(batch.partition, batch.folded.states, batch.events[-1].message.offset, self._now())
-            self._count(batch)
-        if self._fault:
-            self._fault("after-ack")
-        self._commit_soon()
+        self._sessions.apply(partition, folded.states)
+        self._generation = batch.generation
+        self._folded[partition] = records[-1].offset + 1
+        self._count(len(records), folded)
+        self._clean.clear()
+        self._work.set()
+        if self._sessions.unwritten >= _MOST_UNWRITTEN:
+            self._now_or_never.set()
+            if self._sessions.unwritten >= 2 * _MOST_UNWRITTEN:
+                self._room.clear()
 
-    def _count(self, batch: _Batch) -> None:
-        counts, folded = self._counts, batch.folded
-        counts["events"] += len(batch.events)
+    def _count(self, events: int, folded: Folded) -> None:
+        counts = self._counts
+        counts["events"] += events
         counts["batches"] += 1
         for record in folded.outputs:
             counts["violations" if isinstance(record, Violation) else "commands"] += 1
@@ -218,70 +179,97 @@ class Watch:
         for why, number in folded.ignored.items():
             counts[f"ignored_{why}"] += number
 
-    def _commit_soon(self) -> None:
-        """Commit in the background, at most one at a time and not too often; the engine's own timer does the rest."""
-        moment = asyncio.get_running_loop().time()
-        if self._commit is not None and self._commit.done():
-            self._commit.result()
-            self._commit = None
-        if self._commit is None and moment - self._committed_at >= self._settings.commit_interval_s:
-            self._committed_at = moment
-            self._commit = asyncio.create_task(self._commit_now())
+    async def _flusher(self) -> None:
+        while True:
+            await self._work.wait()
+            if not self._now_or_never.is_set():
+                try:
+                    async with asyncio.timeout(self._settings.flush_interval_s):
+                        await self._now_or_never.wait()
+                except TimeoutError:
+                    pass
+            self._now_or_never.clear()
+            self._work.clear()
+            try:
+                await self._flush()
+            except _Lost:
+                log.info("partitions changed hands in the middle of a flush; its records come again")
+            self._room.set()
+            if not self._folded:
+                self._clean.set()
 
-    async def _commit_now(self) -> None:
-        await self._app.consumer.commit()
+    async def _flush(self) -> None:
+        generation, mark = self._generation, self._outbox.mark
+        taken = self._sessions.take()
+        through, self._folded = self._folded, {}
+        self._room.set()
+
+        async def ours() -> None:
+            if not await self._app.ownership.sure(generation, self._settings.broker_away_s):
+                raise _Lost
+
+        await self._outbox.confirmed(mark)
+        if self._fault:
+            self._fault("after-outputs")
+        await ours()
+        self._sessions.store(taken)
+        if self._fault:
+            self._fault("after-store")
+        confirmed = await self._delivery.confirm(taken.records(), ours)
+        if self._fault:
+            self._fault("after-changelog")
+        if not self._app.ownership.holds(generation):
+            raise _Lost
+        self._sessions.note(confirmed)
+        for partition, end in through.items():
+            self.through[partition] = end
+            self._to_commit[partition] = end
+            self._clock.applied(partition, taken.states.get(partition, {}), end - 1, self._now())
+        if self._fault:
+            self._fault("after-ack")
+        self._acked.set()
+
+    async def _committer(self) -> None:
+        """One commit at a time, and not too often."""
+        while True:
+            await self._acked.wait()
+            self._acked.clear()
+            await self._commit()
+            await asyncio.sleep(self._settings.commit_interval_s)
+
+    async def _commit(self) -> None:
+        generation, offsets = self._generation, dict(self._to_commit)
+        if not offsets or not await self._app.ownership.sure(generation, self._settings.broker_away_s):
+            return
+        await self._app.commit(EVENTS.name, offsets)
+        for partition, offset in offsets.items():
+            if self._to_commit.get(partition) == offset:
+                del self._to_commit[partition]
         if self._fault:
             self._fault("after-commit")
 
-    def resume(self) -> None:
-        """Partitions are settled again: look at what has gathered."""
-        self._wake.set()
-
     async def quiesce(self, partitions: Iterable[int], limit_s: float) -> None:
-        """Before partitions change hands: let what is in flight end, drop what only waits, forget cached states.
+        """Before partitions change hands: store and commit what was folded, then forget their states.
 
-        Past ``limit_s`` it returns anyway; the batch then finds that the generation has changed and writes nothing.
+        Past ``limit_s`` it returns anyway; the flush then finds that the generation has changed and writes nothing more.
         """
-        for queue in self._pending.values():
-            queue.clear()
-        self._drained.set()
         try:
             async with asyncio.timeout(limit_s):
-                await self._idle.wait()
-                if self._commit is not None:
-                    await asyncio.wait([self._commit])
+                self._now_or_never.set()
+                await self._clean.wait()
+                await self._commit()
         except TimeoutError:
-            log.warning("a batch is still in flight while partitions change hands", extra=with_fields(waited_s=limit_s))
+            log.warning("a flush is still under way while partitions change hands", extra=with_fields(waited_s=limit_s))
+        self._now_or_never.clear()
         revoked = list(partitions)
+        for partition in revoked:
+            self._folded.pop(partition, None)
+            self._to_commit.pop(partition, None)
+            self.through.pop(partition, None)
         self._sessions.forget(revoked)
         self._clock.drop(revoked)
-        for partition in revoked:
-            self.through.pop(partition, None)
-        self._observer.revoked(revoked)
 
     async def drain(self, limit_s: float) -> None:
-        """For a stop: take nothing new, end what is in flight, commit it."""
+        """For a stop: fold nothing new, store and commit what was folded."""
         self._stopping = True
         await self.quiesce((), limit_s)
-        try:
-            async with asyncio.timeout(limit_s):
-                await self._app.consumer.commit()
-        except TimeoutError:
-            log.warning("the last offsets were not committed in time; their records come again")
-
-
-_LOG_APPEND_TIME: Final = 1
-
-
-def _incoming(message: Any) -> Incoming:
-    # Only the broker's own stamp is a receive time. Where the topic keeps the writers' stamps, an agent's wrong clock would
-    # move deadlines; then the worker's clock has to do, and a replay remembers other times.
-    stamp = message.timestamp if message.timestamp_type == _LOG_APPEND_TIME else None
-    return Incoming(
-        message.key,
-        message.value,
-        message.partition,
-        message.offset,
-        -1 if stamp is None else round(stamp * 1000),
-        message.headers or (),
-    )
