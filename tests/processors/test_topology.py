@@ -18,8 +18,8 @@ from leadline.processors import topology
 from leadline.processors.engine import MonitorApp
 from leadline.processors.fetch import Batch
 from leadline.processors.outputs import Outgoing, Sent
-from leadline.processors.silences import SilenceSource
 from leadline.processors.send import Sender
+from leadline.processors.silences import SilenceSource
 from leadline.settings import Settings
 from tests.processors.running import event, round_event
 from tests.processors.test_real_fold import ROUNDS

@@ -176,7 +176,8 @@ class Fetch:
             first = consumer.poll(0 if idle else _POLL_S)
             if first is None:
                 continue
-            self._hand_over(generation, [first, *consumer.consume(self._batch_max - 1, 0)])
+            rest = [] if idle else consumer.consume(self._batch_max - 1, 0)
+            self._hand_over(generation, [first, *rest])
 
     def _hand_over(self, generation: int, messages: list[Message]) -> None:
         found: dict[int, list[Incoming]] = {}

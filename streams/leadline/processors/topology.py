@@ -83,9 +83,7 @@ def wire(
     app = make_app(settings, partitions)
     events = events_topic(app)
     sender = Sender(producer_config(settings))
-    delivery = Delivery(
-        signing(sender.send_all, settings), app.reachable, settings.broker_away_s, settings.dead_letter_s, counts
-    )
+    delivery = Delivery(signing(sender.send_all, settings), app.reachable, settings.broker_away_s, settings.dead_letter_s, counts)
     table = make_table(app)
     fault = faultpoints.armed(settings.test_fault)
     sessions = Sessions(table, settings.cache_sessions)
