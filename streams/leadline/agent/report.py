@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypedDict, Unpack
 
+from leadline.agent import spans
 from leadline.agent.calls import CallCounts
 from leadline.agent.control import Answer
 from leadline.agent.facts import Fact
@@ -73,6 +74,11 @@ class Reporter:
         self._count = 0
         self._lock = threading.Lock()
 
+    def compacting(self, trigger: str) -> spans.Scope:
+        """The span of a compaction pass."""
+        who = self._identity
+        return spans.compacting(who.session_id, who.agent_id, who.fleet, who.epoch, trigger)
+
     def started(self, baseline: int | None, facts: Iterable[Fact]) -> SessionStart:
         declared = [fact.declared() for fact in facts][: limits.MAX_FACTS]
         event = SessionStart(**self._who("s"), policy=self._policy, session_start_spans=baseline, facts=declared)
@@ -110,7 +116,8 @@ class Reporter:
             outcome=outcome,
             summaries=signals.listed(),
         )
-        self._sink.emit(event)
+        with spans.reporting(event):
+            self._sink.emit(event)
 
     def checkpoint(
         self,
@@ -143,7 +150,7 @@ class Reporter:
         return event
 
     def ack(self, command: Command, answer: Answer) -> None:
-        """The acknowledgement continues the command's own trace, unless a span is active."""
+        """The acknowledgement continues the command's own trace."""
         event = Ack(
             **self._who("a"),
             command_id=command.command_id,
@@ -152,7 +159,8 @@ class Reporter:
             detail=safe(answer.detail, limits.MAX_DETAIL),
             raw_tokens_restored=answer.raw_tokens_restored,
         )
-        self._sink.emit(event, trace=TraceContext(command.traceparent, command.tracestate))
+        with spans.acknowledging(command, event):
+            self._sink.emit(event, trace=TraceContext(command.traceparent, command.tracestate))
 
     def ended(self, detail: str) -> None:
         self._sink.emit(SessionEnd(**self._who("e"), detail=safe(detail, limits.MAX_DETAIL)))

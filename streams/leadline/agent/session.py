@@ -21,6 +21,7 @@ from leadline.agent.options import Options
 from leadline.agent.rehydrate import Rehydration, Restore, rehydrate
 from leadline.agent.report import Identity, Reporter, Sink
 from leadline.agent.signals import Signals
+from leadline.agent.spans import receiving
 from leadline.contracts import limits
 from leadline.contracts.events import FactState, Policy, RoundOutcome
 from leadline.contracts.orders import Command
@@ -153,13 +154,14 @@ class Session:
     @contextmanager
     def compaction(self, trigger: str = "budget") -> Iterator[None]:
         """A compaction pass as a block: measured before and after, reported when it ends, as ``failed`` when it raises."""
-        before = self.measure()
-        try:
-            yield
-        except BaseException:
-            self.compacted(trigger, before=before, outcome="failed")
-            raise
-        self.compacted(trigger, before=before)
+        with self._report.compacting(trigger):
+            before = self.measure()
+            try:
+                yield
+            except BaseException:
+                self.compacted(trigger, before=before, outcome="failed")
+                raise
+            self.compacted(trigger, before=before)
 
     def compacted(
         self,
@@ -370,7 +372,8 @@ class Session:
 
     def receive(self, command: Command) -> None:
         """A command arrived: record and acknowledge it. Called on the listener's thread."""
-        self._inbox.receive(command)
+        with receiving(command):
+            self._inbox.receive(command)
 
     # -- inside
 
