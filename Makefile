@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Many tests wait for processes of their own more than they compute: four at a time also where there are fewer cores.
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); [ $$n -gt 4 ] && echo $$n || echo 4)
+ADAPTERS := .venv-adapters
+ADAPTER_PINS := tests/agent/adapters/constraints.txt
 
-.PHONY: help setup demo test lint format kafka-test chaos clean
+.PHONY: help setup demo test lint format kafka-test chaos adapters-test clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,6 +37,15 @@ kafka-test: $(STAMP)  ## Run the tests that need a broker a second time, on Apac
 chaos: $(STAMP)  ## Kill and disturb workers and brokers under load on Apache Kafka, and compare with the oracle (ARGS=--short)
 	$(BIN)/python -m tests.chaos $(ARGS)
 
+$(ADAPTERS)/.installed: pyproject.toml $(ADAPTER_PINS)
+	$(PYTHON) -m venv $(ADAPTERS)
+	$(ADAPTERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement $(ADAPTER_PINS) --editable .
+	$(ADAPTERS)/bin/python -m pip check
+	@touch $@
+
+adapters-test: $(ADAPTERS)/.installed  ## Run the adapters' tests against the real frameworks, in a venv of their own
+	LEADLINE_TEST_ADAPTERS=all $(ADAPTERS)/bin/python -m pytest -n $(JOBS) tests/agent/adapters $(ARGS)
+
 lint: $(STAMP)  ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -45,4 +56,4 @@ format: $(STAMP)  ## Rewrite the code in the project's style
 	$(BIN)/ruff format .
 
 clean:  ## Remove everything that can be made again
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(ADAPTERS) .cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
