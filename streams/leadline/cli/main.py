@@ -36,6 +36,8 @@ VERBS: Final[dict[str, Verb]] = {
     "dashboard": Verb("leadline.cli.dashboard:dashboard", "Serve the fleet as a web page."),
     "demo": Verb("leadline.cli.demo:demo", "Run a fleet with planted trouble, and see it found and stopped."),
     "keys": Verb("leadline.cli.keys:keys", "Make and show keys for signed commands and events."),
+    "hook": Verb("leadline.cli.hook:hook", "Answer an agent program's hooks (Claude Code)."),
+    "import": Verb("leadline.cli.importing:import_verb", "Turn histories that other programs keep into events."),
     "lab": Verb("leadline.cli.lab:lab", "Experiments on simulated sessions, whose truth is known."),
     "monitor": Verb("leadline.cli.monitor:monitor", "Run one monitor worker."),
     "policy": Verb("leadline.cli.policy:policy", "Check or show a policy."),
