@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -30,9 +31,7 @@ def hook() -> None:
 @click.option("--bootstrap", metavar="HOST:PORT,...", help="Brokers to ask first. [env: LEADLINE_BOOTSTRAP]")
 @click.option("--fleet", default="", metavar="NAME", help="The fleet that the sessions belong to.")
 @click.option("--facts", metavar="FILE", type=click.Path(), help="Facts that summaries must carry along (a JSON list).")
-@click.option(
-    "--state", metavar="DIR", type=click.Path(), help="Where hooks leave word for each other. [default: XDG_STATE_HOME]"
-)
+@click.option("--state", metavar="DIR", type=click.Path(), help="Where hooks leave word for each other.")
 @click.option("--blocks", type=click.IntRange(min=0), default=3, show_default=True, metavar="N", help="Most blocks in a row.")
 @click.option(
     "--block-s", type=click.FloatRange(min=0), default=900.0, show_default=True, metavar="S", help="Longest time to block."
@@ -43,6 +42,7 @@ def hook() -> None:
 @click.option(
     "--wait", type=click.FloatRange(min=0), default=1.5, show_default=True, metavar="S", help="Wait for the monitor's commands."
 )
+@click.option("--json", "as_json", is_flag=True, help="Changes nothing: the answer is JSON.")
 def claude_code(
     bootstrap: str | None,
     fleet: str,
@@ -52,6 +52,7 @@ def claude_code(
     block_s: float,
     restore_tokens: int,
     wait: float,
+    as_json: bool,
 ) -> int:
     """Answer a hook of Claude Code: its input on standard input, its answer on standard output.
 
@@ -83,6 +84,10 @@ def _answer(
     given = json.loads(raw)
     if not isinstance(given, dict):
         raise click.UsageError("the hook's input must be a JSON object")
+    directory = Path(state) if state is not None else _state_home() / "leadline" / "claude-code"
+    memory = directory / f"{hashlib.sha256(str(given.get('session_id')).encode(errors='replace')).hexdigest()[:32]}.json"
+    if given.get("hook_event_name") == "UserPromptSubmit" and not _due(memory):
+        return None  # Asked at each prompt: nothing but what is to be put back is worth a wait.
     # Only now: a hook that has nothing to do is over before any of it is loaded.
     from leadline.agent.adapters.claude_code_hook import ClaudeCodeHook, Limits, read_facts
 
@@ -92,7 +97,6 @@ def _answer(
             known = read_facts(Path(facts).read_bytes())
         except ValueError as error:
             raise click.UsageError(f"{facts} {error}") from None
-    directory = Path(state) if state is not None else _state_home() / "leadline" / "claude-code"
 
     def connected() -> Client:
         from leadline.agent import connect
@@ -102,9 +106,18 @@ def _answer(
         return connect(address, fleet=fleet, security=Security.load(os.environ), spool=directory / "spool")
 
     limits = Limits(block_ms=round(block_s * 1000), blocks=blocks, restore_tokens=restore_tokens, wait_s=wait)
-    return ClaudeCodeHook(connected, directory, facts=known, fleet=fleet, limits=limits).run(given)
+    return ClaudeCodeHook(connected, memory, facts=known, fleet=fleet, limits=limits).run(given)
 
 
 def _state_home() -> Path:
     given = os.environ.get("XDG_STATE_HOME")
     return Path(given) if given else Path.home() / ".local" / "state"
+
+
+def _due(memory: Path) -> bool:
+    """Whether a halt wants something put back into the context."""
+    try:
+        halts = json.loads(memory.read_bytes())["halts"]
+        return any(halt["rehydrate"] for halt in halts.values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from typing import BinaryIO
 
 import click
 
@@ -27,14 +27,15 @@ def import_verb() -> None:
 @click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
 @click.option("--fleet", default="", metavar="NAME", help="The fleet that the session is to belong to.")
 @click.option("--token-budget", type=click.IntRange(min=0), default=0, metavar="N", help="The context window, where you know it.")
-def claude_code(file: str, fleet: str, token_budget: int) -> int:
-    """Print what a transcript of Claude Code (FILE.jsonl; `-` is standard input) tells of its compactions, an event a line.
+@click.option("--out", metavar="FILE", type=click.File("wb", lazy=False), default="-", help="Where to write. [default: stdout]")
+@click.option("--json", "as_json", is_flag=True, help="Changes nothing: events are JSON.")
+def claude_code(file: str, fleet: str, token_budget: int, out: BinaryIO, as_json: bool) -> int:
+    """Write what a transcript of Claude Code (FILE.jsonl; `-` is standard input) tells of its compactions, an event a line.
 
     Tokens are estimated from the texts, four characters each. The same transcript gives the same events each time.
     """
     transcript = Transcript(fleet=fleet, token_budget=token_budget)
     stream = open_input(file)
-    out = sys.stdout.buffer
     for event in events_of((line.value for line in read_lines(stream, file, _LONGEST)), transcript):
         out.write(encode(event) + b"\n")
     out.flush()

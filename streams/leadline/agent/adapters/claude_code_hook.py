@@ -16,7 +16,6 @@ SessionEnd
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -68,7 +67,7 @@ class _Memory:
 
 
 class ClaudeCodeHook:
-    """``connect`` makes the client, only where one is needed; ``directory`` is where the memory is kept, for this user alone.
+    """``connect`` makes the client, only where one is needed; ``memory`` is the file where the session's memory is kept.
 
     ``now``: ms since 1970.
     """
@@ -76,7 +75,7 @@ class ClaudeCodeHook:
     def __init__(
         self,
         connect: Callable[[], Client],
-        directory: Path,
+        memory: Path,
         *,
         facts: Sequence[Fact] = (),
         fleet: str = "",
@@ -85,7 +84,7 @@ class ClaudeCodeHook:
         now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._connect = connect
-        self._directory = directory
+        self._path = memory
         self._facts = facts
         self._fleet = fleet
         self._token_budget = token_budget
@@ -97,9 +96,7 @@ class ClaudeCodeHook:
         event, session_id, path = given.get("hook_event_name"), given.get("session_id"), given.get("transcript_path")
         if not isinstance(session_id, str) or not isinstance(path, str) or not session_id:
             return None
-        memory = self._load(session_id)
-        if event == "UserPromptSubmit" and not any(halt["rehydrate"] for halt in memory.halts.values()):
-            return None  # Asked at each prompt: nothing else is worth a wait.
+        memory = self._load()
         transcript = Transcript(
             session_id=session_id,
             fleet=self._fleet,
@@ -123,7 +120,7 @@ class ClaudeCodeHook:
                 work.listen()
             answer = work.answer(str(event), given)
             client.flush(self._limits.wait_s)
-        self._save(session_id, memory)
+        self._save(memory)
         return answer
 
     @property
@@ -134,21 +131,17 @@ class ClaudeCodeHook:
     def facts(self) -> Sequence[Fact]:
         return self._facts
 
-    def _path(self, session_id: str) -> Path:
-        return self._directory / f"{hashlib.sha256(session_id.encode(errors='replace')).hexdigest()[:32]}.json"
-
-    def _load(self, session_id: str) -> _Memory:
+    def _load(self) -> _Memory:
         try:
-            return _Memory(**orjson.loads(self._path(session_id).read_bytes()))
+            return _Memory(**orjson.loads(self._path.read_bytes()))
         except (FileNotFoundError, TypeError, orjson.JSONDecodeError):
             return _Memory()
 
-    def _save(self, session_id: str, memory: _Memory) -> None:
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._path(session_id)
-        fresh = path.with_suffix(".new")
+    def _save(self, memory: _Memory) -> None:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = self._path.with_suffix(".new")
         fresh.write_bytes(orjson.dumps(memory))
-        fresh.replace(path)
+        fresh.replace(self._path)
 
 
 class _Work:
@@ -212,9 +205,7 @@ class _Work:
 
         from leadline.contracts.events import Checkpoint, Round
 
-        if (self._memory.extra and isinstance(event, Round)) or (
-            self._memory.extra and isinstance(event, Checkpoint) and event.round is not None
-        ):
+        if isinstance(event, Round | Checkpoint) and event.round is not None:
             event = replace(event, round=event.round + self._memory.extra)
         self._client.emitter.emit(event)
 

@@ -45,7 +45,7 @@ class _Made:
 @dataclass(frozen=True, slots=True)
 class Retry:
     """A level that is to be summarized again: ``entries`` are its whole input; ``replaces`` is the summary that it takes the
-    place of."""
+    place of, empty where it takes that of its input."""
 
     command: Command
     level: int
@@ -193,7 +193,8 @@ class Conversation:
                 found = self._retry(command)
                 if found is not None:
                     return found
-                self.session.refuse(command, "the input of that level cannot be put before the summarizer again")
+                if self.session.may_compact():
+                    self.session.refuse(command, "the input of that level cannot be put before the summarizer again")
             return None
 
     def retried(self, retry: Retry, summary: Entry, call: Call) -> None:
@@ -206,8 +207,9 @@ class Conversation:
             self._add_summary(summary, ids)
             for leaf in self._leaves(read):
                 self._leave(leaf) if not ledger.retained(leaf) else None
-            self._leave(retry.replaces)
-            self._present.pop(retry.replaces, None)
+            for gone in [retry.replaces] if retry.replaces else ids:
+                self._leave(gone)
+                self._present.pop(gone, None)
             lost = [leaf for leaf in self._leaves(ids) if leaf not in self._leaves(read)]
             self._calls.append(_Made(retry.level, summary.id, tuple(ids)))
             self._report_call(summary.id, call, ids, read, lost, level=retry.level, retry_of=retry.command.command_id)
@@ -330,7 +332,8 @@ class Conversation:
                 leaves = self._leaves([item])
                 if leaves & below:  # It was summarized again since: what came of it starts anew from the originals.
                     return self._whole(command, made.level, item, self._ordered(leaves | below))
-            return None
+            # It gave its place to its originals: they are summarized anew, unless a halt wants them as they are.
+            return self._whole(command, made.level, "", made.given) if self.session.may_compact() else None
         return None
 
     def _whole(self, command: Command, level: int, replaces: str, ids: Iterable[str]) -> Retry | None:

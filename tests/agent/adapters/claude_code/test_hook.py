@@ -9,6 +9,7 @@ import pytest
 
 from leadline.agent import Client, Fact, MemoryTransport
 from leadline.agent.adapters.claude_code_hook import ClaudeCodeHook, Limits, read_facts
+from leadline.cli.hook import _due
 from leadline.contracts.codec import decode_event, encode
 from leadline.contracts.events import Ack, AgentEvent, Round, SessionEnd
 from leadline.contracts.topics import COMMANDS, EVENTS
@@ -25,7 +26,7 @@ class Desk:
         self.transport = MemoryTransport(1)
         self.made = made
         self.transcript = folder / "transcript.jsonl"
-        self.state = folder / "state"
+        self.memory = folder / "state" / "memory.json"
         self.now = 1_793_600_000_000
         self.connections = 0
         self.limits = Limits(wait_s=0.0)
@@ -37,7 +38,7 @@ class Desk:
     def fire(self, event: str, **given: Any) -> dict[str, Any] | None:
         self.transcript.write_text(self.made.text)
         said = {"session_id": SESSION, "transcript_path": str(self.transcript), "cwd": "/", "hook_event_name": event, **given}
-        hook = ClaudeCodeHook(self.connect, self.state, facts=FACTS, limits=self.limits, now=lambda: self.now)
+        hook = ClaudeCodeHook(self.connect, self.memory, facts=FACTS, limits=self.limits, now=lambda: self.now)
         return hook.run(said)
 
     @property
@@ -69,7 +70,7 @@ def halted(desk: Desk, **parameters: Any) -> None:
 
 
 def test_what_was_compacted_is_reported_once(desk: Desk) -> None:
-    """Whichever hook comes first tells it; the next one tells only what is new, and the session's start again, as the same event."""
+    """Whichever hook comes first tells it; the next tells only what is new, and the session's start again, as the same event."""
     assert desk.fire("PostCompact", trigger="auto") is None
     desk.fire("SessionStart", source="compact")
     assert [done.round for done in desk.rounds] == [1]
@@ -88,7 +89,8 @@ def test_an_automatic_compaction_is_blocked_on_a_halt_and_one_that_a_person_asks
     assert answer["decision"] == "block"
     assert "inversion" in answer["reason"]
     assert desk.fire("PreCompact", trigger="manual") is None
-    assert [(event.command_id, event.outcome) for event in desk.events if isinstance(event, Ack)][0] == ("cmd-1", "accepted")
+    first = next(event for event in desk.events if isinstance(event, Ack))
+    assert (first.command_id, first.outcome) == ("cmd-1", "accepted")
     assert [(done.round, done.trigger) for done in desk.rounds] == [(1, "auto"), (2, "hold")]
 
 
@@ -145,17 +147,15 @@ def test_no_more_is_put_back_than_fits(desk: Desk) -> None:
     assert answer["hookSpecificOutput"]["additionalContext"].count("-0 ") == 2
 
 
-def test_at_a_prompt_only_what_is_due_costs_anything(desk: Desk) -> None:
-    desk.fire("PostCompact", trigger="auto")
-    assert desk.connections == 1
-    assert desk.fire("UserPromptSubmit", prompt="go on") is None
-    assert desk.connections == 1
-    desk.order(target_raw_ratio=0.7)
-    desk.limits = Limits(wait_s=0.5)
+def test_what_is_due_is_put_back_at_the_next_prompt(desk: Desk) -> None:
+    """After a blocked compaction there is no SessionStart to do it."""
+    halted(desk, target_raw_ratio=0.7)
     assert desk.fire("PreCompact", trigger="auto") is not None
+    assert _due(desk.memory)
     answer = desk.fire("UserPromptSubmit", prompt="go on")
     assert answer is not None
     assert "question 0-0" in answer["hookSpecificOutput"]["additionalContext"]
+    assert not _due(desk.memory)
 
 
 def test_facts_that_the_summary_left_out_are_put_back(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_an_input_without_a_transcript_is_answered_with_nothing(tmp_path: Path, 
     def connect() -> Client:
         raise AssertionError("there is nothing to tell")
 
-    assert ClaudeCodeHook(connect, tmp_path).run({"hook_event_name": "PreCompact", **given}) is None
+    assert ClaudeCodeHook(connect, tmp_path / "memory.json").run({"hook_event_name": "PreCompact", **given}) is None
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_facts_are_looked_for_in_the_summary() -> None:
         '{"type": "user", "uuid": "z", "message": "x"}',
         '{"type": "user", "uuid": "z", "message": {"content": [1, {"type": "text"}, {"type": "tool_result"}]}}',
         '{"type": "assistant", "uuid": "z", "message": {"content": {"a": 1}}, "timestamp": "yesterday"}',
-        '{"type": "system", "subtype": "compact_boundary", "uuid": "z", "compactMetadata": {"preservedMessages": {"uuids": "q"}}}',
+        '{"type": "system", "subtype": "compact_boundary", "uuid": "z", "compactMetadata": {"preservedMessages": 7}}',
         '{"type": "system", "subtype": "compact_boundary", "uuid": "z", "compactMetadata": [1]}',
         '{"type": "user", "uuid": "z", "isCompactSummary": true, "message": {"content": null}}',
     ],
