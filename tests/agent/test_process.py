@@ -25,7 +25,7 @@ from tests.support.ports import free_ports
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run(source: str, *arguments: str, timeout: float = 20.0) -> str:
+def run(source: str, *arguments: str, timeout: float = 60.0) -> str:
     """Run a program in a fresh interpreter; its output. Fails when it does not end in time or ends badly."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(source), *arguments],
@@ -108,7 +108,7 @@ def test_an_agent_that_is_terminated_has_all_500_events_sent(broker: Broker) -> 
     """Field case: 500 are queued when the signal comes."""
     create_topics(broker.bootstrap, 8, EVENTS.name)
     name = f"terminated-{uuid.uuid4().hex[:8]}"
-    assert "not delivered" not in run(TERMINATED, broker.bootstrap, name, timeout=30.0)
+    assert "not delivered" not in run(TERMINATED, broker.bootstrap, name, timeout=60.0)
     reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": name, "auto.offset.reset": "earliest"})
     reader.assign([TopicPartition(EVENTS.name, at, OFFSET_BEGINNING) for at in range(8)])
     seen = 0
@@ -163,14 +163,14 @@ UNHANDLED = """
 def test_sigterm_that_nobody_handles_sends_what_is_left_and_still_ends_the_process_as_it_would() -> None:
     """Three events are queued; the process ends by the signal, and not with an exit code."""
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(UNHANDLED)], capture_output=True, text=True, timeout=20, cwd=ROOT
+        [sys.executable, "-c", textwrap.dedent(UNHANDLED)], capture_output=True, text=True, timeout=60, cwd=ROOT
     )
     assert (done.returncode, done.stdout.split()) == (-signal.SIGTERM, ["sent"] * 3)
 
 
 def test_a_handler_of_the_programs_own_is_left_alone() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(UNHANDLED), "own"], capture_output=True, text=True, timeout=20, cwd=ROOT
+        [sys.executable, "-c", textwrap.dedent(UNHANDLED), "own"], capture_output=True, text=True, timeout=60, cwd=ROOT
     )
     assert done.returncode == 3
     assert "mine" in done.stdout

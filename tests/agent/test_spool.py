@@ -397,7 +397,7 @@ def run(source: str, *arguments: str) -> str:
         [sys.executable, "-c", textwrap.dedent(source), *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         cwd=ROOT,
         check=False,
     )
@@ -449,7 +449,7 @@ FORKED = """
     def spool(first, last):
         for n in range(first, last):
             emitter.emit(round_event(str(os.getpid()), n))
-        eventually(lambda: emitter.counters().spooled == last)
+        eventually(lambda: emitter.counters().spooled == last, timeout=30)
 
     spool(0, 50)
     children = []

@@ -40,13 +40,16 @@ class Boundary:
         """Facts came up."""
         self._records = following.declare(self._records, event.facts).facts
 
-    def passed(self, signals: Signals, baseline: int, depth_cap: int | None) -> None:
-        """A round was measured, and was no failure. Raises :class:`leadline.errors.SalienceInversionError` in mode ``raise``."""
+    def passed(self, signals: Signals, baseline: int, depth_cap: int | None) -> Halted | None:
+        """A round was measured, and was no failure. Returns what is wrong with it, if anything.
+
+        Raises :class:`leadline.errors.SalienceInversionError` in mode ``raise``.
+        """
         previous = self._last
         self._taken_back = (previous, self._pinned)
         pinned = at_limit(signals.summary_depth_max, self._stated.max_depth or 0, depth_cap)
         self._last, self._pinned = signals, self._pinned + 1 if pinned else 0
-        self._ask(
+        return self._ask(
             lambda: guard.check_inversion(
                 previous,
                 signals,
@@ -65,17 +68,22 @@ class Boundary:
         (self._last, self._pinned), self._taken_back = self._taken_back, None
         return True
 
-    def summarized(self, event: Checkpoint) -> None:
-        """A summarizer call was reported. Raises :class:`leadline.errors.RecallFloorViolation` in mode ``raise``."""
-        self._records = following.follow(self._records, event).facts
-        self._ask(lambda: guard.check_recall(event, self._records, policy=self._policy))
+    def summarized(self, event: Checkpoint) -> Halted | None:
+        """A summarizer call was reported. Returns what is wrong with it, if anything.
 
-    def _ask(self, check: Callable[[], None]) -> None:
+        Raises :class:`leadline.errors.RecallFloorViolation` in mode ``raise``.
+        """
+        self._records = following.follow(self._records, event).facts
+        return self._ask(lambda: guard.check_recall(event, self._records, policy=self._policy))
+
+    def _ask(self, check: Callable[[], None]) -> Halted | None:
         if self._mode == "off":
-            return
+            return None
         try:
             check()
         except Halted as found:
             self.warnings.append(found)
             if self._mode == "raise":
                 raise
+            return found
+        return None

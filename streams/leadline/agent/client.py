@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -9,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from leadline.agent import checks
+from leadline.agent.asynchronous import AsyncSession
 from leadline.agent.emitter import Emitted, Emitter
 from leadline.agent.ending import close_at_the_end
 from leadline.agent.listener import COMMAND_TTL_MS, CommandListener, Heard
@@ -17,6 +20,7 @@ from leadline.agent.session import Session
 from leadline.agent.signed import SignedTransport, signed
 from leadline.agent.spool import Spool, default_directory
 from leadline.agent.transport import Transport
+from leadline.errors import Refused
 from leadline.security import Security
 
 __all__ = ["Client", "connect"]
@@ -43,6 +47,10 @@ def connect(
     ``spool``: the directory for what cannot be sent now, at most ``spool_bytes`` of it for each process. ``True`` is a directory
     of this user's below the machine's directory for temporary files, ``False`` is none. A machine's processes may share it.
     """
+    checks.text("bootstrap", bootstrap, most=8 * 1024)
+    if not isinstance(spool, bool | str | os.PathLike):
+        raise Refused(f"spool must be True, False or a directory, not {ascii(spool)[:80]}")
+    spool_bytes = checks.whole("spool_bytes", spool_bytes, 1)
     # Here, so that only those who talk to Kafka load its client.
     from leadline.agent.kafka import KafkaTransport
 
@@ -76,7 +84,13 @@ class Client:
         spool: Spool | None = None,
     ) -> None:
         self.listener = CommandListener(transport, lifetime_ms=command_ttl_ms)
-        self.emitter = Emitter(transport, max_queued=max_queued, on_delivered=self.listener.learn, spool=spool)
+        self.emitter = Emitter(
+            transport,
+            max_queued=max_queued,
+            on_delivered=self.listener.learn,
+            on_placed=self.listener.presence.placed,
+            spool=spool,
+        )
         self._fleet = fleet
         self._refused = transport.refused if isinstance(transport, SignedTransport) else Counter[str]()
         close_at_the_end(self)
@@ -93,7 +107,16 @@ class Client:
             token_budget=token_budget,
             max_depth=max_depth,
             listener=self.listener,
+            presence=self.listener.presence,
             **options,
+        )
+
+    def async_session(
+        self, session_id: str, *, agent_id: str, token_budget: int, max_depth: int, **options: Unpack[Options]
+    ) -> AsyncSession:
+        """The same for an agent that runs in an event loop, to be entered with ``async with``."""
+        return AsyncSession(
+            self.session(session_id, agent_id=agent_id, token_budget=token_budget, max_depth=max_depth, **options)
         )
 
     def counters(self) -> tuple[Emitted, Heard]:
@@ -115,6 +138,20 @@ class Client:
         """
         self.listener.close()
         return self.emitter.close(timeout)
+
+    async def flush_async(self, timeout: float = 5.0) -> int:
+        """:meth:`flush` without blocking the event loop."""
+        return await asyncio.to_thread(self.flush, timeout)
+
+    async def close_async(self, timeout: float = 3.0) -> int:
+        """:meth:`close` without blocking the event loop."""
+        return await asyncio.to_thread(self.close, timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close_async()
 
     def __enter__(self) -> Self:
         return self

@@ -2,7 +2,7 @@
 
 ::
 
-    RUNNING ──cap-depth──▶ CAPPED            depth cap: stays, also after a resume
+    RUNNING ──cap-depth──▶ CAPPED            depth cap: stays, also after a resume; HELD stands for either, while it must wait
        │ ▲                   │ ▲
      halt │ resume         halt │ resume     halted while any incident's halt has no later resume
        ▼ │                   ▼ │
@@ -39,6 +39,8 @@ class State(StrEnum):
     RUNNING = "running"
     CAPPED = "capped"
     """It may compact, to a limited depth."""
+    HELD = "held"
+    """It must not compact now, though nobody has said so: the monitor is not heard, and the session was told to fail closed."""
     HALTED = "halted"
     """It must not compact."""
     STOPPED = "stopped"

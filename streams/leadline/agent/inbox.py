@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from leadline.agent.control import Answer, Control, State
+from leadline.agent.forks import follow_forks
 from leadline.contracts.orders import Command, CommandKind
 
 __all__ = ["Inbox"]
@@ -25,6 +26,14 @@ class Inbox:
         self._lock = threading.RLock()
         self._fresh: list[Command] = []
         self._unseen: set[str] = set()
+        follow_forks(self)
+
+    def before_fork(self) -> None:
+        """Nothing to put aside."""
+
+    def after_fork(self, child: bool) -> None:
+        if child:
+            self._lock = threading.RLock()
 
     def receive(self, command: Command) -> None:
         """Record and acknowledge; on the listener's thread."""
@@ -35,6 +44,11 @@ class Inbox:
                 self._fresh.append(command)
                 self._unseen.add(command.command_id)
             self._acknowledge(command, answer)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything came since the last :meth:`take`."""
+        return bool(self._fresh)
 
     def take(self) -> list[Command]:
         """What came since the last time and still counts, in the order of ``seq``."""

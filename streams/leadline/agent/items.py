@@ -30,7 +30,7 @@ class Item:
     depth: int = 0
     bit: int = -1
     mask: int | None = None
-    retained: bool = True
+    retained: bool = False
     archived: bool = False
     users: int = 0
 

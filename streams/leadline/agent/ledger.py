@@ -7,6 +7,7 @@ that compacts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from math import fsum
 
@@ -32,6 +33,10 @@ class Ledger:
     def __init__(self) -> None:
         self._items: dict[str, Item] = {}
         self._retained: dict[str, Item] = {}
+        self._summaries: dict[str, Item] = {}
+        """The summaries among them."""
+        self._raw_tokens = 0
+        """Of the others."""
         self._leaves: list[list[Item]] = []
         """The carriers of each leaf (its original, then copies), by bit; none where the leaf was forgotten."""
         self._ages: list[int] = []
@@ -40,6 +45,8 @@ class Ledger:
         self._added = 0
         self._available = 0
         """Mask of the leaves whose text can still be produced."""
+        self._verbatim = 0
+        """Mask of the leaves that a retained item carries."""
         self._gone = 0
 
     # -- what happens to the working set
@@ -104,9 +111,8 @@ class Ledger:
         for item in self._known_all(ids):
             if item.sources is None and item.retained and not archived:
                 self._gone += 1
-            item.retained = False
+            self._release(item)
             item.archived = archived
-            self._retained.pop(item.id, None)
             self._settle(item)
 
     def restore(self, ids: Iterable[str], tokens: Mapping[str, int] | None = None) -> None:
@@ -114,9 +120,9 @@ class Ledger:
         items = self._known_all(ids)
         counts = [count(item.id, (tokens or {}).get(item.id, item.tokens)) for item in items]
         for item, tokens_now in zip(items, counts, strict=True):
+            self._release(item, again=True)
             item.tokens = tokens_now
-            item.retained = True
-            self._retained[item.id] = item
+            self._keep(item)
             self._settle(item)
 
     def expand(self, summary_id: str) -> list[str]:
@@ -168,30 +174,22 @@ class Ledger:
 
     def measure(self) -> Signals:
         """All signals of the working set as it is now. Cost: one pass over the retained items."""
-        raw = summary = deepest = ungrounded = union = 0
-        verbatim: list[int] = []
-        scores: list[float] = []
+        summary = deepest = ungrounded = union = 0
+        scores = [item.salience for item in self._retained.values() if item.salience is not None]
         summaries: list[Summary] = []
-        for item in self._retained.values():
-            if item.salience is not None:
-                scores.append(item.salience)
-            if item.sources is None:
-                raw += item.tokens
-                verbatim.append(item.bit)
-                continue
+        for item in self._summaries.values():
             summary += item.tokens
             deepest = max(deepest, item.depth)
             mask = self._mask_of(item) & self._available
             union |= mask
             reachable = mask.bit_count()
             ungrounded += not reachable
-            summaries.append(
-                Summary(id=item.id, depth=item.depth, tokens=item.tokens, fan_out=len(item.sources), reachable=reachable)
-            )
-        union |= mask_of(verbatim)  # Retained, so they can be produced.
+            fan_out = len(item.sources or ())
+            summaries.append(Summary(id=item.id, depth=item.depth, tokens=item.tokens, fan_out=fan_out, reachable=reachable))
+        union |= self._verbatim  # Retained, so they can be produced.
         summaries.sort(key=lambda s: (bool(s.reachable), s.depth, -s.fan_out))
         return Signals(
-            raw_tokens=raw,
+            raw_tokens=self._raw_tokens,
             summary_tokens=summary,
             distinct_source_spans=union.bit_count(),
             query_cosine_retained=fsum(scores) / len(scores) if scores else None,
@@ -236,28 +234,35 @@ class Ledger:
         ``archives``: raw spans that leave are archived, so that a retained summary still leads to them.
         """
         left = set(gone)
-        once = twice = only = 0
-        masks: list[tuple[Item, int]] = []
-        for item in self._retained.values():
+        raw = [item for item in self._retained.values() if item.sources is None and item.id not in left]
+        carriers = Counter(item.bit for item in raw)
+        once, twice, only = mask_of(carriers), mask_of(bit for bit, count in carriers.items() if count > 1), 0
+        summaries: list[tuple[Item, int]] = []
+        for item in self._summaries.values():
             if item.id not in left:
                 mask = self._mask_of(item) & self._available
                 twice |= once & mask
                 once |= mask
-                if item.sources is not None and mask & (mask - 1) == 0:
+                if mask & (mask - 1) == 0:
                     only |= mask
-                masks.append((item, mask))
-        found = []
-        for item, mask in masks:
-            if item.sources is not None:
-                lost = (mask & ~twice).bit_count()
-                found.append(Share(item.id, item.tokens, item.depth, lost, mask.bit_count()))
-                continue
+                summaries.append((item, mask))
+        alone = once & ~twice
+        found = {
+            item.id: Share(item.id, item.tokens, item.depth, (mask & alone).bit_count(), mask.bit_count())
+            for item, mask in summaries
+        }
+        # Asked bit by bit, a mask of many leaves would be copied each time.
+        size = len(self._leaves) // 8 + 1
+        elsewhere, grounding = twice.to_bytes(size, "little"), only.to_bytes(size, "little")
+        for item in raw:
+            at, place = item.bit >> 3, 1 << (item.bit & 7)
             others = [other for other in self._leaves[item.bit] if other is not item]
-            copied = any(other.retained and other.id not in left for other in others)
+            copied = carriers[item.bit] > 1
             stays = archives or copied or any(other.archived for other in others)
-            lost = 0 if stays and mask & twice else 1
-            found.append(Share(item.id, item.tokens, 0, lost, 1, copied, not stays and bool(mask & only)))
-        return found
+            lost = 0 if stays and elsewhere[at] & place else 1
+            grounds = not stays and bool(grounding[at] & place)
+            found[item.id] = Share(item.id, item.tokens, 0, lost, 1, copied, grounds)
+        return [found[item_id] for item_id in self._retained if item_id in found]
 
     def is_summary(self, item_id: str) -> bool:
         """Whether a summarizer wrote it (also where it was re-injected)."""
@@ -328,17 +333,42 @@ class Ledger:
         for source in item.sources or ():
             self._items[source].users += 1
         self._items[item.id] = item
-        self._retained[item.id] = item
+        self._keep(item)
         self._settle(item)
+
+    def _keep(self, item: Item) -> None:
+        """It is in the working set from now on; it was not until now."""
+        item.retained = True
+        self._retained[item.id] = item
+        if item.sources is None:
+            self._raw_tokens += item.tokens
+        else:
+            self._summaries[item.id] = item
+
+    def _release(self, item: Item, again: bool = False) -> None:
+        """It leaves the working set, if it is there. ``again``: it comes back at once, to the place that it had."""
+        if not item.retained:
+            return
+        item.retained = False
+        if item.sources is None:
+            self._raw_tokens -= item.tokens
+        if not again:
+            self._retained.pop(item.id, None)
+            self._summaries.pop(item.id, None)
 
     def _settle(self, item: Item) -> None:
         """Bring the masks in line with what became of ``item``."""
         if item.sources is not None:
             item.mask = self._mask_of(item) if item.retained else None
-        elif any(carrier.retained or carrier.archived for carrier in self._leaves[item.bit]):
-            self._available |= 1 << item.bit
+            return
+        place = 1 << item.bit
+        carriers = self._leaves[item.bit]
+        held = any(carrier.retained for carrier in carriers)
+        self._verbatim = self._verbatim | place if held else self._verbatim & ~place
+        if held or any(carrier.archived for carrier in carriers):
+            self._available |= place
         else:
-            self._available &= ~(1 << item.bit)
+            self._available &= ~place
 
     def _reachable(self, items: Iterable[Item], available: int | None = None) -> int:
         """Mask of the leaves at or below ``items`` whose text can be produced."""
@@ -386,5 +416,10 @@ class Ledger:
     def _check_new(self, item_id: str) -> None:
         if not isinstance(item_id, str) or not 0 < len(item_id) <= limits.MAX_ID:
             raise LedgerError(f"an id is a string of 1 to {limits.MAX_ID} characters, not {item_id!r:.80}")
+        if not item_id.isascii():
+            try:
+                item_id.encode()
+            except UnicodeEncodeError:
+                raise LedgerError(f"{item_id!a:.80} cannot be an id: it holds half a surrogate pair") from None
         if item_id in self._items:
             raise LedgerError(f"{item_id!r} is in the ledger already; ids are given once, also to re-injected text")

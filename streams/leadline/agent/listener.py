@@ -8,16 +8,17 @@ The thread only records: a session acts in the agent's own thread.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from leadline.agent.transport import Consumer, Received, Transport
-from leadline.contracts.codec import decode_command
-from leadline.contracts.orders import Command
+from leadline.agent.forks import follow_forks
+from leadline.agent.presence import Presence
+from leadline.agent.transport import Blocked, Consumer, Received, Transport
+from leadline.contracts.codec import decode_order
+from leadline.contracts.orders import Command, Heartbeat
 from leadline.contracts.topics import COMMANDS
 from leadline.errors import Malformed
 
@@ -29,6 +30,8 @@ COMMAND_TTL_MS: Final = 600_000
 """Ten times the default policy's ``command_ttl_ms``."""
 _POLL_SECONDS = 0.2
 _RETRY_SECONDS = 1.0
+_BLOCKED_SECONDS = 30.0
+"""Until the next attempt where somebody must change something first."""
 
 Address = tuple[str, str]
 
@@ -48,13 +51,15 @@ class Recipient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Counters: records routed to a session, for sessions not here, not readable; handlers that raised; client failures."""
+    """Counters: records routed to a session, for sessions not here, not readable; handlers that raised; client failures; and the
+    monitor's heartbeats."""
 
     routed: int = 0
     unrouted: int = 0
     malformed: int = 0
     failed: int = 0
     retries: int = 0
+    heartbeats: int = 0
 
 
 class CommandListener:
@@ -70,20 +75,21 @@ class CommandListener:
         self._recipients: dict[Address, Recipient] = {}
         self._inherited: list[Consumer] = []
         self._consumer: Consumer | None = None
+        self.presence = Presence()
+        """What was heard of the monitor itself."""
         self._begin()
+        follow_forks(self)
 
     # -- for sessions
 
     def register(self, recipient: Recipient) -> None:
         """Route commands to ``recipient`` from now on. A second session of the same ids takes the first one's place."""
-        self._here()
         with self._lock:
             self._recipients[recipient.session_id, recipient.agent_id] = recipient
             self._run()
 
     def unregister(self, recipient: Recipient) -> None:
         """No more commands for it; partitions that no other session needs are no longer read."""
-        self._here()
         with self._lock:
             address = (recipient.session_id, recipient.agent_id)
             if self._recipients.get(address) is recipient:
@@ -94,7 +100,6 @@ class CommandListener:
     def learn(self, session_id: str, partition: int) -> None:
         """The session's events arrive on ``partition``. Cheap: called for every delivery."""
         if self._where.get(session_id) != partition:
-            self._here()
             with self._lock:
                 if any(session_id == known for known, _ in self._recipients):
                     self._where[session_id] = partition
@@ -111,7 +116,6 @@ class CommandListener:
 
     def close(self) -> None:
         """Stop reading; takes a poll's time at most. A second call does nothing."""
-        self._here()
         self._closing = True
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -131,10 +135,12 @@ class CommandListener:
         self._positions: dict[int, int] = {}
         self._heard = Heard()
         self._trouble = ""
-        self._pid = os.getpid()
 
-    def _here(self) -> None:
-        if os.getpid() != self._pid:
+    def before_fork(self) -> None:
+        """Nothing to put aside."""
+
+    def after_fork(self, child: bool) -> None:
+        if child:
             self._begin()
 
     def _run(self) -> None:
@@ -156,7 +162,7 @@ class CommandListener:
                 self._complain(repr(error))
                 self._heard = replace(self._heard, retries=self._heard.retries + 1)
                 self._drop_client()
-                self._pause()
+                self._pause(_BLOCKED_SECONDS if isinstance(error, Blocked) else _RETRY_SECONDS)
         self._drop_client()
 
     def _complain(self, error: str) -> None:
@@ -165,8 +171,8 @@ class CommandListener:
             _log.warning("commands cannot be read, trying again: %.200s", error)
         self._trouble = error
 
-    def _pause(self) -> None:
-        until = time.monotonic() + _RETRY_SECONDS
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
         while not self._closing and time.monotonic() < until:
             time.sleep(0.05)
 
@@ -195,9 +201,13 @@ class CommandListener:
         self._positions[record.partition] = record.offset + 1
         heard = self._heard
         try:
-            command = decode_command(record.value)
+            command = decode_order(record.value)
         except Malformed:
             self._heard = replace(heard, malformed=heard.malformed + 1)
+            return
+        if isinstance(command, Heartbeat):
+            self.presence.heard(record.partition, command)
+            self._heard = replace(heard, heartbeats=heard.heartbeats + 1)
             return
         with self._lock:
             recipient = self._recipients.get((command.session_id, command.agent_id))
@@ -206,6 +216,7 @@ class CommandListener:
             return
         try:
             recipient.receive(command)
+            self.presence.stir()
             self._heard = replace(heard, routed=heard.routed + 1)
         except Exception as error:
             _log.warning("a command was not recorded: %.200r", error)

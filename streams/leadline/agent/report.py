@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import secrets
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Protocol, TypedDict, Unpack
 
 from leadline.agent import spans
 from leadline.agent.calls import CallCounts
+from leadline.agent.checks import sendable
 from leadline.agent.control import Answer
 from leadline.agent.facts import Fact
+from leadline.agent.forks import follow_forks
 from leadline.agent.signals import Signals
 from leadline.contracts import limits
 from leadline.contracts.events import (
@@ -28,7 +30,7 @@ from leadline.contracts.events import (
     SessionStart,
 )
 from leadline.contracts.orders import Command
-from leadline.contracts.text import safe
+from leadline.contracts.text import printable, safe
 from leadline.contracts.times import format_ms
 from leadline.contracts.trace import NO_TRACE, TraceContext
 
@@ -62,7 +64,7 @@ class Identity:
 
 
 class Reporter:
-    """Writes one session's records into a sink. Thread safe: a record's event id is its own."""
+    """Writes one session's records into a sink. Thread safe: a record's event id is its own, in a forked child too."""
 
     def __init__(self, sink: Sink, identity: Identity, policy: Policy, clock: Callable[[], int]) -> None:
         self._sink = sink
@@ -71,8 +73,8 @@ class Reporter:
         self._clock = clock
         # Not a plain number: a process that takes the same epoch up again must not repeat an id.
         self._instance = secrets.token_hex(4)
-        self._count = 0
-        self._lock = threading.Lock()
+        self._numbers = count(1)
+        follow_forks(self)
 
     def compacting(self, trigger: str) -> spans.Scope:
         """The span of a compaction pass."""
@@ -82,6 +84,7 @@ class Reporter:
     def started(self, baseline: int | None, facts: Iterable[Fact]) -> SessionStart:
         declared = [fact.declared() for fact in facts][: limits.MAX_FACTS]
         event = SessionStart(**self._who("s"), policy=self._policy, session_start_spans=baseline, facts=declared)
+        sendable(event, "the start of the session")
         self._sink.emit(event)
         return event
 
@@ -96,7 +99,7 @@ class Reporter:
         outcome: RoundOutcome = "ok",
         dropped_spans: int | None = None,
         fixed_tokens: int | None = None,
-    ) -> None:
+    ) -> Round:
         event = Round(
             **self._who("r"),
             round=number,
@@ -118,6 +121,7 @@ class Reporter:
         )
         with spans.reporting(event):
             self._sink.emit(event)
+        return event
 
     def checkpoint(
         self,
@@ -137,7 +141,7 @@ class Reporter:
             level=level,
             round=round_number,
             declared_drops=[
-                DeclaredDrop(fact_id=fact_id, reason=reason[: limits.MAX_DETAIL])
+                DeclaredDrop(fact_id=fact_id, reason=printable(reason, limits.MAX_DETAIL - 20))
                 for fact_id, reason in list(drops.items())[: limits.MAX_FACTS]
             ],
             facts=None if statuses is None else _statuses(statuses, facts),
@@ -146,6 +150,7 @@ class Reporter:
             retry_of=retry_of,
             **counts,
         )
+        sendable(event, "the summarizer call")
         self._sink.emit(event)
         return event
 
@@ -165,10 +170,16 @@ class Reporter:
     def ended(self, detail: str) -> None:
         self._sink.emit(SessionEnd(**self._who("e"), detail=safe(detail, limits.MAX_DETAIL)))
 
+    def before_fork(self) -> None:
+        """Nothing to put aside."""
+
+    def after_fork(self, child: bool) -> None:
+        if child:
+            # Both go on reporting: neither must repeat an id of the other's.
+            self._instance = secrets.token_hex(4)
+
     def _who(self, kind: str) -> _Who:
-        with self._lock:
-            self._count += 1
-            number = self._count
+        number = next(self._numbers)
         who = self._identity
         return {
             "session_id": who.session_id,

@@ -8,16 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from types import TracebackType
-from typing import Protocol, Self, Unpack
+from typing import Protocol, Self, Unpack, get_args
 
+from leadline.agent import checks
 from leadline.agent.asked import answered, asks_again, bounds, in_vain, rehydrating
 from leadline.agent.boundary import Boundary
 from leadline.agent.calls import CallCounts, assessed, counted
 from leadline.agent.control import Answer, State
 from leadline.agent.facts import Fact
+from leadline.agent.holding import Holding
 from leadline.agent.inbox import Inbox
 from leadline.agent.ledger import Ledger
-from leadline.agent.options import Options
+from leadline.agent.options import GuardMode, HoldMode, Options
+from leadline.agent.presence import Monitor, Presence
 from leadline.agent.rehydrate import Rehydration, Restore, rehydrate
 from leadline.agent.report import Identity, Reporter, Sink
 from leadline.agent.signals import Signals
@@ -27,11 +30,16 @@ from leadline.contracts.events import FactState, Policy, RoundOutcome
 from leadline.contracts.orders import Command
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.signals import span_floor
-from leadline.errors import Refused, SessionHalted
+from leadline.errors import Halted, Refused, SessionHalted
 
 __all__ = ["Listener", "Session", "wall_clock"]
 
 _log = logging.getLogger("leadline.agent")
+
+_FREE = (State.RUNNING, State.CAPPED)
+_OUTCOMES = get_args(RoundOutcome)
+_MAX_DEPTH = 1_024
+_HOLD_SECONDS = 6.0
 
 _epochs = count()
 """Tells apart the sessions that one process starts within a millisecond."""
@@ -60,8 +68,8 @@ class Session:
     then, a pass that crosses it raises.
 
     ``token_budget``: for raw, summary and fixed tokens together; ``max_depth``: the agent's own limit of summary depth;
-    the rest is in :class:`~leadline.agent.options.Options`. Raises :class:`leadline.errors.Refused` for ids that no record can
-    carry.
+    the rest is in :class:`~leadline.agent.options.Options`. Raises :class:`leadline.errors.Refused`, here and in every method,
+    for what no record can carry: ids that are no text, counts that are no whole numbers, options that do not exist.
     """
 
     def __init__(
@@ -73,43 +81,57 @@ class Session:
         token_budget: int,
         max_depth: int,
         listener: Listener | None = None,
+        presence: Presence | None = None,
         **options: Unpack[Options],
     ) -> None:
-        fleet = options.get("fleet", "")
-        for name, text in (("session_id", session_id), ("agent_id", agent_id), ("fleet", fleet)):
-            if len(text) > limits.MAX_ID or (not text and name != "fleet"):
-                raise Refused(f"{name} must have 1 to {limits.MAX_ID} characters, not {len(text)}")
+        checks.known_only(options, Options.__annotations__)
+        checks.text("session_id", session_id)
+        checks.text("agent_id", agent_id)
+        fleet = checks.text("fleet", options.get("fleet", ""), 0)
+        token_budget = checks.whole("token_budget", token_budget)
+        max_depth = checks.whole("max_depth", max_depth, most=_MAX_DEPTH)
         clock = options.get("clock", wall_clock)
-        epoch = options.get("epoch")
+        epoch = checks.optional_whole("epoch", options.get("epoch"))
         self.session_id = session_id
         self.agent_id = agent_id
         # An epoch that nobody gave is the time: a restarted session's is higher than the last one's.
         self.epoch = max(0, clock()) * 1_000 + next(_epochs) % 1_000 if epoch is None else epoch
         self.ledger = Ledger()
-        self.fixed_tokens = options.get("fixed_tokens")
+        self.fixed_tokens = checks.optional_whole("fixed_tokens", options.get("fixed_tokens"))
         stated = Policy(
             token_budget=token_budget,
             max_depth=max_depth,
-            scorer=options.get("scorer"),
-            eviction=options.get("eviction"),
-            decay=options.get("decay"),
+            scorer=checks.scorer(options.get("scorer")),
+            eviction=checks.choice("eviction", options.get("eviction"), (None, "continuous", "overflow")),
+            decay=None if options.get("decay") is None else checks.fraction("decay", options.get("decay"), 0.0, 1e9),
         )
         self._token_budget = token_budget
         self._max_depth = max_depth
         self._policy = options.get("policy") or FleetPolicy()
-        self._boundary = Boundary(stated, self._policy, options.get("guard", "report"))
+        guard: GuardMode = checks.choice("guard", options.get("guard", "report"), get_args(GuardMode))
+        self._boundary = Boundary(stated, self._policy, guard)
         self.warnings = self._boundary.warnings
         """What the local guard found lately."""
         self._on_command = options.get("on_command")
-        self._baseline = options.get("session_start_spans")
-        self._facts = {fact.fact_id: fact for fact in options.get("facts", ())}
-        self._round = options.get("first_round", 1) - 1
+        self._on_state = options.get("on_state")
+        self._baseline = checks.optional_whole("session_start_spans", options.get("session_start_spans"))
+        self._facts = {fact.fact_id: fact for fact in checks.fact_list(options.get("facts", ()))}
+        self._round = checks.whole("first_round", options.get("first_round", 1), 1) - 1
         self._dropped = 0
         self._started = self._ended = False
         self._vain = ""
         self._listener = listener
         self._report = Reporter(sink, Identity(session_id, agent_id, fleet, self.epoch), stated, clock)
         self._inbox = Inbox(self.epoch, self._report.ack, clock)
+        self._holding = Holding(
+            session_id,
+            presence,
+            checks.choice("hold", options.get("hold", "asynchronous"), get_args(HoldMode)),
+            checks.fraction("hold_seconds", options.get("hold_seconds", _HOLD_SECONDS), 0.0, 3_600.0),
+            checks.classes("fail_closed", options.get("fail_closed", ())),
+            self._facts,
+        )
+        self._seen_state = State.RUNNING
 
     # -- life
 
@@ -124,13 +146,14 @@ class Session:
         """Announce the session: policy, declared facts, baseline. A second call does nothing."""
         if not self._started:
             self._started = True
+            self._holding.start()
             if self._listener is not None:
                 self._listener.register(self)
             self._announce(self._facts.values())
 
     def declare(self, facts: Iterable[Fact]) -> None:
         """Facts that came up during the session; one that supersedes an earlier fact excuses that one's loss."""
-        new = {fact.fact_id: fact for fact in facts}
+        new = {fact.fact_id: fact for fact in checks.fact_list(facts)}
         self._facts |= new
         self._announce(new.values())
 
@@ -141,6 +164,7 @@ class Session:
         for command in self._inbox.pending("stop-agent"):
             self.done(command)
         self._ended = True
+        self._holding.end()
         if self._listener is not None:
             self._listener.unregister(self)
         self._report.ended(detail)
@@ -174,15 +198,30 @@ class Session:
         """Report one compaction round, measured now, after its eviction pass; returns the measurement.
 
         ``dropped_spans``: raw items evicted for good in this round; left out, the ledger's own count. Raises
-        :class:`leadline.errors.SalienceInversionError` only with ``guard="raise"``, once the round was sent.
+        :class:`leadline.errors.SalienceInversionError` only with ``guard="raise"``, once the round was sent. With
+        ``hold="hold-on-compact"`` it waits here where the guard has found something, for a bounded time.
         """
+        signals, found = self._compacted(trigger, before, outcome, dropped_spans)
+        self._wait(found)
+        return signals
+
+    def _compacted(
+        self, trigger: str, before: Signals | None, outcome: RoundOutcome, dropped_spans: int | None
+    ) -> tuple[Signals, Halted | None]:
+        """The round, and what is wrong with it if the agent is to wait for a verdict on that."""
+        if not isinstance(trigger, str) or not trigger.isascii():
+            trigger = checks.text("trigger", trigger, 0, 8 * limits.MAX_ID)
+        if outcome not in _OUTCOMES:
+            checks.choice("outcome", outcome, _OUTCOMES)
+        if dropped_spans is not None:
+            dropped_spans = checks.whole("dropped_spans", dropped_spans)
         self.poll()
         signals = self.measure()
         if self._baseline is None:
             self._baseline = self.ledger.spans_added
         self._round += 1
         dropped, self._dropped = self._dropped, self.ledger.spans_dropped
-        self._report.round(
+        event = self._report.round(
             self._round,
             trigger,
             signals,
@@ -194,13 +233,22 @@ class Session:
         )
         if outcome == "failed" or not signals.total_tokens:
             # As the monitor does: nothing was measured, so nothing is compared with it.
-            return signals
+            return signals, None
         cap = self.depth_cap
         if cap is not None and signals.summary_depth_max <= cap:
             for command in self._inbox.pending("cap-depth"):
                 self.done(command)
-        self._boundary.passed(signals, self._baseline, cap)
-        return signals
+        found = self._boundary.passed(signals, self._baseline, cap)
+        return signals, found if self._holding.judged_by_guard(event.event_id, found) else None
+
+    def _wait(self, found: Halted | None) -> None:
+        if found is not None:
+            self._holding.came_to(self._holding.wait(self._commanded), found)
+            self.poll()
+
+    def _commanded(self) -> bool:
+        """Whether a command has come that was not looked at yet, or one that stops is in force."""
+        return self._inbox.waiting or bool(self._inbox.halts)
 
     def retract(self, trigger: str = "budget") -> None:
         """The round reported last turned out to have failed: take it back. The next one gets a new number."""
@@ -230,18 +278,48 @@ class Session:
         ``retry_of``: the id of the command that this call obeys, ``""`` for none. Left out, the call is taken for the answer to
         the pending commands that ask for this level again (:attr:`retries`), if the agent has looked since they came; while a
         ``halt`` with this level is in force, every call at the level is. The commands answered are acknowledged as done.
+
+        With ``hold="hold-on-compact"`` it waits here as :meth:`compacted` does.
         """
+        known, found = self._checkpoint(
+            level,
+            text,
+            visible,
+            statuses,
+            declared_drops,
+            input_facts,
+            retry_of,
+            counts,
+        )
+        self._wait(found)
+        return known
+
+    def _checkpoint(
+        self,
+        level: int,
+        text: str | None,
+        visible: bool,
+        statuses: Mapping[str, FactState] | None,
+        declared_drops: Mapping[str, str] | None,
+        input_facts: Iterable[str] | None,
+        retry_of: str | None,
+        counts: CallCounts,
+    ) -> tuple[dict[str, FactState], Halted | None]:
+        """What became of the facts, and what is wrong with that if the agent is to wait for a verdict."""
+        level = checks.whole("level", level, most=_MAX_DEPTH)
+        if text is not None and not isinstance(text, str):
+            raise Refused(f"text must be a string, or None where it is not visible, not {type(text).__name__}")
         given = None if input_facts is None else list(input_facts)
-        found = assessed(self._facts, given, text, visible)
-        found |= statuses or {}
-        known = bool(found) or (statuses is not None and bool(self._facts))
+        states = assessed(self._facts, given, text, visible)
+        states |= statuses or {}
+        known = bool(states) or (statuses is not None and bool(self._facts))
         if not known and not self._facts:
             given = None
         obeyed, name = answered(self._inbox.seen(), self._inbox.halts, level, retry_of)
         event = self._report.checkpoint(
             level,
             self._round,
-            found if known else None,
+            states if known else None,
             self._facts,
             drops=declared_drops or {},
             input_facts=given,
@@ -251,15 +329,30 @@ class Session:
         )
         for command in obeyed:
             self.done(command)
-        self._boundary.summarized(event)
-        return found
+        found = self._boundary.summarized(event)
+        return states, found if self._holding.judged_by_guard(event.event_id, found) else None
 
     # -- what the monitor wants
 
     @property
     def state(self) -> State:
-        """What the commands received so far add up to."""
-        return self._inbox.state
+        """What the commands received so far add up to.
+
+        Or ``held``, where nobody has commanded anything but the session was told to fail closed
+        (:class:`~leadline.agent.options.Options`): no monitor is heard, or it has not judged what the guard found.
+        """
+        state = self._inbox.state
+        return State.HELD if state in _FREE and self._holding.reason else state
+
+    @property
+    def held(self) -> str:
+        """Why the session is held, as a clause; empty where it is not."""
+        return self._holding.reason
+
+    @property
+    def monitor(self) -> Monitor:
+        """Whether the monitor is heard; followed only where the session waits for it, or fails closed without it."""
+        return self._holding.monitor()
 
     @property
     def depth_cap(self) -> int | None:
@@ -289,7 +382,7 @@ class Session:
     def may_compact(self) -> bool:
         """Whether compaction is allowed now: no incident's halt is without its release."""
         self.poll()
-        return self.state in (State.RUNNING, State.CAPPED)
+        return self.state in _FREE
 
     def may_summarize(self, level: int) -> bool:
         """Whether one summarizer call at ``level`` is allowed now: also while halted, where that level is asked for again."""
@@ -307,6 +400,8 @@ class Session:
         halts = self._inbox.halts
         if halts:
             raise SessionHalted("; ".join(f"{command.rule}: {command.reason}" for command in halts))
+        if held := self._holding.reason:
+            raise SessionHalted(f"held: {held}")
 
     def poll(self) -> list[Command]:
         """Commands that came since the last look, in order of ``seq``; ``on_command`` is called for each."""
@@ -320,6 +415,14 @@ class Session:
             else:
                 if command.kind == "resume":
                     self.done(command)
+        if self._on_state is not None:
+            before, self._seen_state = self._seen_state, self.state
+            if before is not self._seen_state:
+                try:
+                    self._on_state(before, self._seen_state)
+                except Exception as error:
+                    # The callback is the agent's: what goes wrong in it must not cost the commands.
+                    _log.warning("on_state failed: %.200r", error)
         return fresh
 
     def done(self, command: Command, detail: str = "", raw_tokens_restored: int | None = None) -> None:
