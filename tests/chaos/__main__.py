@@ -21,7 +21,9 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Empty, Queue
 from typing import Any, Final
 
 from rich.console import Console
@@ -30,12 +32,13 @@ from rich.table import Table
 from leadline.processors.faultpoints import POINTS
 from tests.chaos.arena import Arena, Tally
 from tests.chaos.faults import SCENARIOS, Scenario, Times, Unavailable
+from tests.chaos.nursery import Nursery
 from tests.support import brokers
 from tests.support.oracle import explain
 from tests.support.wiped import wipe
 
 SHORT: Final = Times(point=1, random=2, membership=2, each=1, away_s=10)
-FULL: Final = Times(point=18, random=50, membership=26, each=4, away_s=60)
+FULL: Final = Times(point=14, random=70, membership=26, each=4, away_s=60)
 LEAST_KILLS: Final = 200
 LEAST_REBALANCES: Final = 50
 
@@ -51,18 +54,31 @@ class Chaos:
         self.console = console
         self.done: list[Tally] = []
         self.skipped: dict[str, str] = {}
-        self._told = 0.0
+        self._told: dict[str, float] = {}
+        self._nursery = Nursery()
 
-    def run(self, scenarios: Sequence[Scenario]) -> None:
-        """One scenario after the other, those with as many nodes on one cluster."""
-        for nodes in sorted({scenario.nodes for scenario in scenarios}):
-            left = [scenario for scenario in scenarios if scenario.nodes == nodes]
-            while left:
-                # A cluster that a scenario broke for good is replaced for those that are left.
-                folder = self.folder / f"kafka-{nodes}-{len(left)}"
-                with brokers.ApacheKafka(folder, nodes=nodes) as kafka:
-                    while left and self._one(left.pop(0), kafka):
-                        pass
+    def run(self, scenarios: Sequence[Scenario], lanes: int) -> None:
+        """All scenarios, ``lanes`` at a time, each lane on clusters of its own: most of the time is spent waiting."""
+        left: Queue[Scenario] = Queue()
+        for scenario in scenarios:
+            left.put(scenario)
+        with ThreadPoolExecutor(lanes) as pool:
+            for lane in [pool.submit(self._lane, number, left) for number in range(min(lanes, len(scenarios)))]:
+                lane.result()
+        self.done.sort(key=lambda tally: [one.name for one in SCENARIOS].index(tally.name))
+
+    def _lane(self, number: int, left: Queue[Scenario]) -> None:
+        clusters = 0
+        scenario = _next(left)
+        while scenario is not None:
+            nodes = scenario.nodes
+            clusters += 1
+            # One cluster for all that need as many nodes; one that a scenario broke for good is replaced.
+            with brokers.ApacheKafka(self.folder / f"kafka-{number}-{clusters}", nodes=nodes) as kafka:
+                sound = True
+                while sound and scenario is not None and scenario.nodes == nodes:
+                    sound = self._one(scenario, kafka)
+                    scenario = _next(left)
 
     def _one(self, scenario: Scenario, kafka: brokers.ApacheKafka) -> bool:
         """Run a scenario; whether its cluster is still of use."""
@@ -70,13 +86,13 @@ class Chaos:
         wipe(kafka.bootstrap)
         number = SCENARIOS.index(scenario)
         folder = self.folder / f"scenario-{number}"
-        self._told = 0.0
         arena = Arena(
+            self._nursery,
             kafka.bootstrap,
             folder,
             self.seed + number,
             self.rate,
-            lambda what: self._say(f"{scenario.name}: {what}", started),
+            lambda what: self._say(scenario.name, what, started),
             replication=min(3, scenario.nodes),
         )
         arena.tally.name = scenario.name
@@ -116,11 +132,14 @@ class Chaos:
         self.done.append(tally)
         self.console.print(f"{tally.name}: {_told(tally)}", highlight=False)
 
-    def _say(self, what: str, started: float) -> None:
+    def _say(self, name: str, what: str, started: float) -> None:
         # On a terminal each step; in a log one line in ten seconds.
-        if self.console.is_terminal or time.monotonic() - self._told > 10:
-            self._told = time.monotonic()
-            self.console.print(f"  {time.monotonic() - started:5.0f} s  {what}", style="dim", highlight=False)
+        if self.console.is_terminal or time.monotonic() - self._told.get(name, 0.0) > 10:
+            self._told[name] = time.monotonic()
+            self.console.print(f"  {time.monotonic() - started:5.0f} s  {name}: {what}", style="dim", highlight=False)
+
+    def close(self) -> None:
+        self._nursery.close()
 
     def faults(self) -> Counter[str]:
         return sum((tally.faults for tally in self.done), Counter())
@@ -169,6 +188,13 @@ class Chaos:
         }
 
 
+def _next(left: Queue[Scenario]) -> Scenario | None:
+    try:
+        return left.get_nowait()
+    except Empty:
+        return None
+
+
 def _told(tally: Tally) -> str:
     faults = ", ".join(f"{number} x {name}" for name, number in tally.faults.items())
     exits = "".join(f"; exit {code}: {number}" for code, number in tally.exits.items())
@@ -206,6 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--short", action="store_true", help="each fault once or twice")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=150.0, help="records a second while faults are injected")
+    parser.add_argument("--lanes", type=int, default=2, help="scenarios at a time, each on a cluster of its own")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="scenarios whose name holds this; repeatable")
     parser.add_argument("--json", action="store_true", help="the result as one JSON object on standard output")
     parser.add_argument("--keep", type=Path, help="keep the workers' logs and data below this folder")
@@ -218,7 +245,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="leadline-chaos-") as scratch:
         folder = options.keep / f"run-{os.getpid()}" if options.keep else Path(scratch)
         chaos = Chaos(options.seed, options.rate, SHORT if options.short else FULL, folder, Console(stderr=True, width=150))
-        chaos.run(chosen)
+        try:
+            chaos.run(chosen, options.lanes)
+        finally:
+            chaos.close()
     complete = not options.short and not options.only
     short_of = _too_few(chaos) if complete else []
     if options.json:

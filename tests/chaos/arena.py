@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
 import shutil
 import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -20,10 +22,9 @@ from leadline.contracts import topics
 from leadline.detection.policy_file import parse_policy
 from leadline.processors import topics as declared
 from leadline.settings import Settings
+from tests.chaos.nursery import Nursery, Worker
 from tests.chaos.traffic import Traffic
-from tests.processors.running import MONITOR, RunningWorker
 from tests.support.oracle import Difference, Found, Log, Oracle, Place, compare, incoming
-from tests.support.wiped import group
 
 __all__ = ["PARTITIONS", "POLICY", "Arena", "Tally"]
 
@@ -43,6 +44,7 @@ SESSION_TIMEOUT_S: Final = 6
 READY_S: Final = 120.0
 SETTLE_S: Final = 150.0
 _QUIET_S: Final = 1.5
+_arenas = itertools.count()
 _READY_LINE: Final = re.compile(r": ready  partitions=")
 
 
@@ -70,6 +72,7 @@ class Arena:
 
     def __init__(
         self,
+        nursery: Nursery,
         bootstrap: str,
         folder: Path,
         seed: int,
@@ -78,11 +81,13 @@ class Arena:
         replication: int = 1,
         settle_s: float = SETTLE_S,
     ) -> None:
+        self._nursery = nursery
         self.bootstrap = bootstrap
+        # Of this arena alone: a group remembers the offsets of topics that are gone.
+        self.group = f"chaos-{os.getpid()}-{next(_arenas)}"
         self.folder = folder
         self.dice = Random(seed)
         self.say = say
-        self.replication = replication
         self.settle_s = settle_s
         folder.mkdir(parents=True, exist_ok=True)
         self.policy_file = folder / "policy.toml"
@@ -91,7 +96,7 @@ class Arena:
         self.oracle = Oracle(parse_policy(POLICY))
         self.found = Found()
         self.excused: set[Place] = set()
-        self.workers: dict[str, RunningWorker] = {}
+        self.workers: dict[str, Worker] = {}
         self.tally = Tally("")
         self._logs = {topic.name: Log(bootstrap, topic.name) for topic in topics.TOPICS}
         self.traffic = Traffic(bootstrap, seed, rate)
@@ -99,26 +104,25 @@ class Arena:
 
     # -- workers
 
-    def start(self, name: str, *, command: Sequence[str] = MONITOR, **options: Any) -> RunningWorker:
+    def start(self, name: str, *, command: str = "monitor", **options: Any) -> Worker:
         """Start a worker; it is not ready yet. Without ``instance_id`` it takes ``name``, and so its partitions, at once."""
         settings: dict[str, Any] = {
-            "app_id": group(),
+            "bootstrap": self.bootstrap,
+            "app_id": self.group,
             "instance_id": name,
-            "partitions": PARTITIONS,
             "policy_file": self.policy_file,
             "session_timeout_s": SESSION_TIMEOUT_S,
-            "create_topics": "",
-            "replication": self.replication,
+            "drain_s": 15,
             "broker_away_s": 150,
             "dead_letter_s": 5,
             "heartbeat_s": 1,
             **options,
         }
         self._options[name] = {"command": command, **options}
-        self.workers[name] = RunningWorker(self.bootstrap, self.folder / name, command, **settings)
+        self.workers[name] = Worker(self._nursery, self.folder / name, command, settings)
         return self.workers[name]
 
-    def ready(self, name: str, limit_s: float = READY_S) -> RunningWorker:
+    def ready(self, name: str, limit_s: float = READY_S) -> Worker:
         """Wait until the worker is ready; one that exits meanwhile is started again."""
         deadline = time.monotonic() + limit_s
         while not self.workers[name].ready_file.exists():

@@ -5,7 +5,6 @@ A scenario starts and ends with the stream paused; what it leaves running is sto
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -26,8 +25,8 @@ from tests.support.brokers import ApacheKafka
 
 __all__ = ["SCENARIOS", "Scenario", "Times", "Unavailable"]
 
-STEPPING: Final = ("tests.chaos.stepping_worker",)
 _BATCH: Final = 8
+_WRITING: Final = ("after-fold", "after-outputs", "after-store", "after-changelog")
 _SELDOM: Final = {"after-restore": 1, "after-tick": 3}
 """Points that are passed seldom: the last passage at which it is worth waiting for a kill."""
 
@@ -64,15 +63,24 @@ class Scenario:
     nodes: int = 1
 
 
-def kills_at_points(arena: Arena, times: Times, _kafka: ApacheKafka) -> None:
-    """kill -9 from inside, at every named step of a batch, at an early or a late passage."""
+def kills_in_a_batch(arena: Arena, times: Times, _kafka: ApacheKafka) -> None:
+    """kill -9 from inside, at every named step from the fold to the changelog."""
+    _kills_at(arena, times, [point for point in POINTS if point in _WRITING])
+
+
+def kills_around_a_batch(arena: Arena, times: Times, _kafka: ApacheKafka) -> None:
+    """kill -9 from inside, at every other named step: acknowledged, committed, ticked, restored."""
+    _kills_at(arena, times, [point for point in POINTS if point not in _WRITING])
+
+
+def _kills_at(arena: Arena, times: Times, points: list[str]) -> None:
+    arena.traffic.run()
     for turn in range(times.point):
-        for point in POINTS:
+        for point in points:
             arena.say(f"kill at {point}, {turn + 1} of {times.point}")
             # A passage that is too far off would be waited for in vain.
             passage = 1 + arena.dice.randrange(min(1 + turn, _SELDOM.get(point, 12)))
             arena.start("one", test_fault=f"{point}:{passage}")
-            arena.traffic.run()
             if arena.death("one", 60):
                 arena.tally.faults[f"kill at {point}"] += 1
             else:
@@ -157,7 +165,7 @@ def zombies(arena: Arena, times: Times, _kafka: ApacheKafka) -> None:
         if arena.workers["one"].process.poll() is None:
             arena.stop("one")
         else:
-            arena.tally.exits[arena.workers.pop("one").process.returncode] += 1
+            arena.tally.exits[arena.workers.pop("one").process.wait(1)] += 1
     arena.tally.rebalances += arena.readies("two") - before
 
 
@@ -345,25 +353,20 @@ def clock_steps(arena: Arena, times: Times, _kafka: ApacheKafka) -> None:
     """The worker's clock jumps ahead and back by up to hours."""
     offset = arena.folder / "clock-offset-ms"
     offset.write_text("0")
-    os.environ["CHAOS_CLOCK_OFFSET"] = str(offset)
-    try:
-        arena.start("one", command=STEPPING)
-        arena.ready("one")
-        arena.traffic.run()
-        for step_s in (30, -30, 7200, -7200, 90, -600)[: 2 * times.each]:
-            arena.say(f"the clock is {step_s:+d} s off")
-            offset.write_text(str(1000 * step_s))
-            arena.tally.faults["clock step"] += 1
-            time.sleep(3)
-        arena.kill("one", "kill at random")
-        arena.start("one", command=STEPPING)
-        arena.ready("one")
-        time.sleep(1)
-        offset.write_text("0")
-        arena.traffic.pause()
-        arena.settle()
-    finally:
-        del os.environ["CHAOS_CLOCK_OFFSET"]
+    arena.start("one", command="stepping", test_clock=offset)
+    arena.ready("one")
+    arena.traffic.run()
+    for step_s in (30, -30, 7200, -7200, 90, -600)[: 2 * times.each]:
+        arena.say(f"the clock is {step_s:+d} s off")
+        offset.write_text(str(1000 * step_s))
+        arena.tally.faults["clock step"] += 1
+        time.sleep(3)
+    arena.kill("one", "kill at random")
+    arena.start("one", command="stepping", test_clock=offset)
+    arena.ready("one")
+    time.sleep(1)
+    offset.write_text("0")
+    arena.traffic.pause()
 
 
 def one_of_three_brokers(arena: Arena, times: Times, kafka: ApacheKafka) -> None:
@@ -421,7 +424,8 @@ def _fill(ballast: Path) -> None:
 
 
 SCENARIOS: Final = (
-    Scenario("kill -9 at every step", kills_at_points),
+    Scenario("kill -9 in a batch", kills_in_a_batch),
+    Scenario("kill -9 around a batch", kills_around_a_batch),
     Scenario("kill -9 at random", kills_at_random),
     Scenario("rebalances under load", rebalances),
     Scenario("zombies", zombies),

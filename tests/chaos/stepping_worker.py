@@ -1,6 +1,6 @@
 """A monitor worker whose clock is off by what a file says: ``python -m tests.chaos.stepping_worker``, settings as ever.
 
-``CHAOS_CLOCK_OFFSET`` names the file; it holds milliseconds and is read anew each time the clock is looked at.
+``LEADLINE_TEST_CLOCK`` names the file; it holds milliseconds and is read anew each time the clock is looked at.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from leadline.settings import load_settings
 
 
 def main() -> int:
-    offset = Path(os.environ["CHAOS_CLOCK_OFFSET"])
+    offset = Path(os.environ["LEADLINE_TEST_CLOCK"])
     return worker.run(load_settings(), now=lambda: wall_clock() + int(offset.read_text() or "0"))
 
 
