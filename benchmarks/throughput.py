@@ -12,6 +12,7 @@ quixstreams   as its documentation shows it
 bytewax       as its documentation shows it; state in memory, nothing kept
 faust         as its documentation shows it
 floor         consumes and decodes, decides nothing
+observed      (with ``--telemetry``) Leadline with metrics and traces on, sent to a receiver that takes everything
 
 CPU microseconds of the process for each record, user and system, without the start-up; medians, the variants taking turns.
 Fails when a variant's set of violation ids is not exactly that of the core alone.
@@ -19,6 +20,8 @@ Fails when a variant's set of violation ids is not exactly that of the core alon
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import json
 import os
 import re
@@ -26,13 +29,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from rich.table import Table
+from tests.support.ports import free_ports
 
 from benchmarks.engines.job import POLICY, POLICY_TOML, Cost, Job, now
 from benchmarks.fleets import fleet
@@ -90,9 +95,9 @@ def python_for(variant: str) -> str:
     return str(python)
 
 
-def run_leadline(on: Broker, folder: Path, events: int) -> Cost:
+def run_leadline(on: Broker, folder: Path, events: int, **settings: Any) -> Cost:
     """From the moment the worker is ready until the last event is committed, seen from outside."""
-    worker = Worker(on, folder, POLICY_TOML)
+    worker = Worker(on, folder, POLICY_TOML, **settings)
     try:
         worker.ready()
         cpu, wall = worker.cpu_s(), time.monotonic()
@@ -100,6 +105,35 @@ def run_leadline(on: Broker, folder: Path, events: int) -> Cost:
         return Cost(cpu_s=worker.cpu_s() - cpu, wall_s=time.monotonic() - wall, peak_bytes=worker.peak_bytes())
     finally:
         worker.stop()
+
+
+def run_observed(on: Broker, folder: Path, events: int) -> Cost:
+    """Leadline with all its telemetry: metrics on its page, metrics and traces sent to a receiver that takes everything."""
+    with receiver() as endpoint:
+        return run_leadline(on, folder, events, http_port=free_ports(1)[0], otlp_endpoint=endpoint, otlp_metrics="true")
+
+
+@contextlib.contextmanager
+def receiver() -> Iterator[str]:
+    """The address of an OTLP receiver that takes and forgets."""
+
+    class Taken(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Says nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Taken)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def run_other(variant: str, on: Broker, folder: Path, events: int) -> Cost:
@@ -140,7 +174,8 @@ def measure(
         for variant in variants:
             on.make_topics(keep_events=True)
             place = folder / f"{variant}-{turn}"
-            cost = run_leadline(on, place, written) if variant == "leadline" else run_other(variant, on, place, written)
+            ours = {"leadline": run_leadline, "observed": run_observed}.get(variant)
+            cost = run_other(variant, on, place, written) if ours is None else ours(on, place, written)
             costs[variant].append(cost)
             say(
                 f"{variant}, {turn + 1} of {repeat}: {1e6 * cost.cpu_s / written:.2f} us of CPU an event, "
@@ -200,10 +235,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser("throughput", __doc__)
     options.add_argument("--events", type=int, default=200_000, help="about so many")
     options.add_argument("--sessions", type=int, default=SESSIONS)
+    options.add_argument("--telemetry", action="store_true", help="Leadline with its telemetry against Leadline without it")
     options.add_argument("--variants", default=",".join(VARIANTS), help=f"of {', '.join(VARIANTS)}")
     given = options.parse_args(arguments)
     variants = [name.strip() for name in given.variants.split(",") if name.strip()]
-    if unknown := [name for name in variants if name not in VARIANTS]:
+    if given.telemetry:
+        variants = ["leadline", "observed"]
+    if unknown := [name for name in variants if name not in (*VARIANTS, "observed")]:
         options.error(f"{', '.join(unknown)}: no such variant; there are {', '.join(VARIANTS)}")
     with tempfile.TemporaryDirectory(prefix="leadline-benchmark-") as scratch, broker(given.broker, Path(scratch)) as on:
         about = circumstances()
