@@ -8,7 +8,7 @@ JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); [ $$n -gt
 ADAPTERS := .venv-adapters
 ADAPTER_PINS := tests/agent/adapters/constraints.txt
 
-.PHONY: help setup demo test lint format kafka-test chaos adapters-test clean
+.PHONY: help setup demo test lint format kafka-test deploy-test chaos adapters-test clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,10 @@ $(ADAPTERS)/.installed: pyproject.toml $(ADAPTER_PINS)
 
 adapters-test: $(ADAPTERS)/.installed  ## Run the adapters' tests against the real frameworks, in a venv of their own
 	LEADLINE_TEST_ADAPTERS=all $(ADAPTERS)/bin/python -m pytest -n $(JOBS) tests/agent/adapters $(ARGS)
+
+deploy-test: $(STAMP)  ## Check the chart, the image's recipe and the compose file with helm, hadolint and the schemas, which it fetches
+	@$(BIN)/python -m tests.helm.tools
+	$(BIN)/python -m pytest -n 2 -rs tests/helm tests/deploy $(ARGS)
 
 lint: $(STAMP)  ## Check style and types
 	$(BIN)/ruff check .
