@@ -260,6 +260,7 @@ FAULTS = {
         (
             "agent/test_emitter.py::test_200000_emits_without_a_broker_neither_block_nor_raise",
             "agent/test_emitter.py::test_emitting_to_a_closed_port_is_quiet_and_closing_is_bounded",
+            "agent/test_spool.py::test_with_the_broker_away_events_go_to_disk_and_later_out_in_order",
             "agent/test_emitter.py::test_what_matters_least_gives_way_first_the_oldest_of_it_before_the_newer",
             "agent/test_spool.py::test_past_the_bound_alarms_and_the_newest_arrive_and_what_gave_way_is_told",
         ),
@@ -269,6 +270,7 @@ FAULTS = {
         (
             "agent/test_process.py::test_a_forked_child_delivers_with_a_client_of_its_own",
             "agent/test_process.py::test_a_forked_child_without_a_broker_ends_too",
+            "agent/test_spool.py::test_a_fork_in_the_middle_of_trouble_leaves_each_process_its_own_spool",
         ),
     ),
     "B46": Fault(
@@ -277,6 +279,8 @@ FAULTS = {
             "agent/test_process.py::test_an_agent_that_is_terminated_has_all_500_events_sent",
             "agent/test_process.py::test_an_agent_that_is_terminated_without_a_broker_says_how_many_were_lost",
             "agent/test_process.py::test_an_agent_that_is_terminated_without_a_broker_keeps_its_events_for_the_next",
+            "agent/test_process.py::test_sigterm_that_nobody_handles_sends_what_is_left_and_still_ends_the_process_as_it_would",
+            "agent/test_process.py::test_a_worker_of_a_process_pool_has_its_last_events_sent",
             "agent/test_emitter.py::test_what_is_in_flight_at_the_end_is_counted_as_lost",
         ),
     ),

@@ -46,3 +46,30 @@ def test_only_id_class_and_floor_are_declared() -> None:
     declared = Fact("f1", "the password is hunter2", fact_class="secret", recall_floor=0.5, supersedes="f0").declared()
     assert (declared.fact_id, declared.fact_class, declared.recall_floor, declared.supersedes) == ("f1", "secret", 0.5, "f0")
     assert "hunter2" not in repr(declared)
+
+
+@pytest.mark.parametrize(
+    ("fact", "summary", "state"),
+    [
+        ("rotate the signing key every week", "the signing key is rotated every week", "abstracted"),
+        ("all rotated keys expire after 30 days", "rotate keys; they expired after 30 days", "abstracted"),
+        ("deploy releases on Fridays", "releasing: deployed on Fridays", "abstracted"),
+        # Values stay literal: a number, a name, what ends in -ing, capitals.
+        ("rotate the key on port 8080", "the key on port 808 is rotated", "absent"),
+        ("deploys go to staging first", "deploy in stages first", "absent"),
+        ("deploys go to Hannover", "deploys go to Hannovers", "absent"),
+        ("Jones approves", "Jone approved", "absent"),
+        ("the limit is 30s", "the limit is 30", "absent"),
+        ("use the SSD pools", "use the SSDs pool", "absent"),
+        # Another word is not another form: at least four letters of it are the same to the letter.
+        ("never share the notes", "never shed the notes", "absent"),
+    ],
+)
+def test_words_count_in_their_other_forms_and_values_as_they_stand(fact: str, summary: str, state: str) -> None:
+    assert assess(Fact("f", fact), summary) == state
+
+
+def test_an_anchor_that_was_given_is_taken_as_it_was_given() -> None:
+    """Whoever chose it can say ``rotat*``."""
+    assert assess(Fact("f", "x", ("rotate",)), "it is rotated") == "absent"
+    assert assess(Fact("f", "x", ("rotat*",)), "it is rotated") == "abstracted"

@@ -10,6 +10,7 @@ from leadline.agent.control import State
 from leadline.agent.coverage import uncovered
 from leadline.agent.emitter import Emitted, Emitter
 from leadline.agent.facts import Fact, assess
+from leadline.agent.grounded import EvictionPlan, GroundedEviction
 from leadline.agent.guard import check_inversion, check_recall
 from leadline.agent.ledger import Ledger, LedgerError
 from leadline.agent.listener import CommandListener
@@ -26,7 +27,9 @@ __all__ = [
     "CommandListener",
     "Emitted",
     "Emitter",
+    "EvictionPlan",
     "Fact",
+    "GroundedEviction",
     "Ledger",
     "LedgerError",
     "MemoryTransport",

@@ -35,7 +35,8 @@ _COMMON: Final = frozenset(
 @dataclass(frozen=True, slots=True)
 class Fact:
     """One fact. ``anchors``: what a paraphrase must keep for the fact to count as kept: its literal values and the words that
-    say what it is about; ``rotat*`` stands for every word that begins so. None given: all values and longer words of the text.
+    say what it is about; ``rotat*`` stands for every word that begins so. None given: all values and longer words of the text,
+    the words in their other forms too (``rotated`` for ``rotate``), the values as they stand.
 
     ``recall_floor`` (0 to 1): the least kept share of its class; ``supersedes``: the id of an earlier fact that may be lost.
     """
@@ -67,10 +68,10 @@ def assess(fact: Fact, text: str | None) -> FactState:
     summary, wanted = _flat(text), _flat(fact.text)
     if wanted and _holds(summary, re.escape(wanted), 0):
         return "verbatim"
-    anchors = fact.anchors or _anchors(fact.text)
-    if not anchors or not all(_holds(summary, _pattern(anchor), re.IGNORECASE) for anchor in anchors):
+    patterns = tuple(map(_pattern, fact.anchors)) or _patterns(fact.text)
+    if not patterns or not all(_holds(summary, pattern, re.IGNORECASE) for pattern in patterns):
         return "absent"
-    if _NEGATION.search(fact.text) and not _negated(text, anchors):
+    if _NEGATION.search(fact.text) and not _negated(text, patterns):
         return "absent"
     return "abstracted"
 
@@ -89,20 +90,31 @@ def _holds(text: str, pattern: str, flags: int) -> bool:
     return re.search(rf"(?<![\w])(?<!\d[.,]){pattern}(?![\w])(?![.,]\d)", text, flags) is not None
 
 
-def _negated(text: str, anchors: tuple[str, ...]) -> bool:
+def _negated(text: str, patterns: tuple[str, ...]) -> bool:
     return any(
-        _NEGATION.search(sentence) is not None
-        and any(_holds(_flat(sentence), _pattern(anchor), re.IGNORECASE) for anchor in anchors)
+        _NEGATION.search(sentence) is not None and any(_holds(_flat(sentence), pattern, re.IGNORECASE) for pattern in patterns)
         for sentence in _SENTENCE.split(text)
     )
 
 
+_FORMS: Final = "(?:e|ed|es|ing|s)?"
+_ENDING: Final = re.compile(r"(?<=[a-z]{4})(?:ed|es|e|(?<!s)s)\Z")
+
+
+def _word_pattern(word: str) -> str:
+    """A word in its other forms. What may be a name stays as it stands: whatever is written with a capital, and what ends in -ing
+    (staging, billing)."""
+    if not (word.isascii() and word.isalpha() and word.islower() and len(word) >= 5) or word.endswith("ing"):
+        return re.escape(word)
+    return _ENDING.sub("", word) + _FORMS
+
+
 @lru_cache(maxsize=1_024)
-def _anchors(text: str) -> tuple[str, ...]:
-    """The values (whatever holds a digit, a sign, or is all capitals) and the longer words of a fact's text."""
+def _patterns(text: str) -> tuple[str, ...]:
+    """For the values (whatever holds a digit, a sign, or is all capitals) and the longer words of a fact's text."""
     found = []
     for word in _WORD.findall(text):
         value = not word.isalpha() or (len(word) > 1 and word.isupper())
         if (value or (len(word) >= 4 and word.lower() not in _COMMON)) and not _NEGATION.fullmatch(word):
-            found.append(word)
+            found.append(re.escape(word) if value else _word_pattern(word))
     return tuple(dict.fromkeys(found))
