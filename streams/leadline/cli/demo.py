@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import webbrowser
 
 import click
 
 from leadline.cli import exits
+from leadline.cli.dashboard import NEEDED as PAGE_NEEDED
 from leadline.cli.kafka import bootstrap_option
 from leadline.cli.live import LiveView
-from leadline.cli.screen import console, emit_json
+from leadline.cli.screen import console, emit_json, is_terminal
 from leadline.contracts.events import Round
 
 __all__ = ["demo"]
@@ -27,8 +30,21 @@ _NEEDED = {"faust": "faust-streaming", "aiokafka": "aiokafka", "rocksdict": "roc
     type=click.FloatRange(12, 3_600),
     help="Seconds that the agents compact; 20 by default, more for more than 30 agents.",
 )
+@click.option(
+    "--dashboard/--no-dashboard",
+    default=None,
+    help="Serve the web page meanwhile and open it; the default on a terminal.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as one JSON object; progress goes to standard error.")
-def demo(bootstrap: str | None, create_topics: bool, agents: int, seed: int, duration: float | None, as_json: bool) -> int:
+def demo(
+    bootstrap: str | None,
+    create_topics: bool,
+    agents: int,
+    seed: int,
+    duration: float | None,
+    dashboard: bool | None,
+    as_json: bool,
+) -> int:
     """Run a fleet of agents that compact for real, plant trouble in some, and see the monitor find, stop and release them.
 
     Starts a broker of its own unless --bootstrap names a cluster; no monitor may run there, and the topics must exist. Exits 1
@@ -39,14 +55,18 @@ def demo(bootstrap: str | None, create_topics: bool, agents: int, seed: int, dur
         raise exits.MissingExtra("demo", "demo", *missing)
     from leadline.demo.run import Options, plans, run
 
-    options = Options(agents=agents, seed=seed, duration=duration, bootstrap=bootstrap, create_topics=create_topics)
+    absent = exits.not_installed(PAGE_NEEDED)
+    if dashboard and absent:
+        raise exits.MissingExtra("demo --dashboard", "dashboard", *absent)
+    served = (is_terminal() and not absent) if dashboard is None else dashboard
+    options = Options(agents, seed, duration, bootstrap, create_topics, served)
     fleet = plans(options)
     # Asked to end, it ends like at Ctrl-C: everything that was started is stopped in order.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with _View(f"leadline demo: {agents} agents", console(stderr=as_json)) as view:
         for one in fleet:
             view.set_kind(one.session_id, one.agent_id, one.kind)
-        report = run(options, fleet, view)
+        report = run(options, fleet, view, view.serve)
     if as_json:
         emit_json(report.as_json())
     else:
@@ -60,3 +80,14 @@ class _View(LiveView):
     def on_round(self, record: Round) -> None:
         if self.interactive:
             super().on_round(record)
+
+    def serve(self, address: str) -> None:
+        """The page is at ``address``: said, and opened where there is a browser with a window of its own."""
+        self.title += f", {address}"
+        self.note(f"dashboard at {address}")
+        if self.interactive:
+            with contextlib.suppress(webbrowser.Error):
+                browser = webbrowser.get()
+                # The plain kind may be one that runs in this very terminal.
+                if type(browser) is not webbrowser.GenericBrowser:
+                    browser.open(address)

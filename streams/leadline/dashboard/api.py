@@ -25,6 +25,7 @@ from leadline.dashboard.session_page import session_page
 from leadline.dashboard.view import FleetView, Session
 from leadline.detection.condition import CONDITIONS
 from leadline.detection.policy import Policy
+from leadline.detection.rules import RULE_NAMES
 
 __all__ = ["PAGES", "Parts", "make_app"]
 
@@ -90,6 +91,7 @@ class _Api:
             {
                 "version": __version__,
                 "acting": bool(access.act_token),
+                "rules": list(RULE_NAMES),
                 "user": getattr(request.state, "user", ""),
                 "traces": bool(self._parts.trace_url),
             }
@@ -186,7 +188,7 @@ class _Api:
                 parts.policy().of(who.fleet),
                 complete=past.complete,
                 trace_url=parts.trace_url,
-            )
+            ) | {"silences": parts.view.silences_now(parts.now(), who)}
 
     def _mark(self, session_id: str, agent_id: str) -> Any:
         """Changes with anything that the document is made from."""
@@ -197,7 +199,9 @@ class _Api:
                 return None
             past = parts.history.open(found.who.session_id, found.partition)
             journal = parts.view.journal
-            return found.offset, found.value, past.version, past.complete, len(journal.violations), len(journal.commands)
+            counts = past.version, past.complete, len(journal.violations), len(journal.commands)
+            silences = [one["silence_id"] for one in parts.view.silences_now(parts.now(), found.who)]
+            return found.offset, found.value, counts, silences
 
     def _reading(self) -> dict[str, Any]:
         return {**self._parts.reading()._asdict(), "now": self._parts.now()}

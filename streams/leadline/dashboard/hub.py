@@ -90,7 +90,8 @@ class Hub:
         queue.put_nowait(None)
 
     def _timings(self) -> dict[str, Any]:
-        return self._view.timings() | {"monitor": self._view.monitor(self._now())}
+        now = self._now()
+        return {**self._view.timings(), "monitor": self._view.monitor(now), "silences": self._view.silences_now(now)}
 
     def _encode(self, kind: str, changes: Changes, timings: dict[str, Any], more: dict[str, Any] | None = None) -> str:
         reading = self._reading()

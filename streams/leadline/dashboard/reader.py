@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from leadline.agent.kafka import take
-from leadline.contracts.topics import COMMANDS, SESSIONS, VIOLATIONS
+from leadline.contracts.topics import COMMANDS, SESSIONS, SILENCES, VIOLATIONS
 from leadline.dashboard.view import FleetView
 from leadline.errors import LeadlineError, Refused
 from leadline.settings import Settings, client_configs, no_broker
@@ -118,14 +118,14 @@ class Reader:
         # All topics: asking for one by name may create it.
         listed = self._client.list_topics(timeout=_REACH_S).topics
         starts = []
-        for topic in (SESSIONS.name, VIOLATIONS.name, COMMANDS.name):
+        for topic in (SESSIONS.name, VIOLATIONS.name, COMMANDS.name, SILENCES.name):
             if topic not in listed or not listed[topic].partitions:
                 raise Refused(f"topic {topic} does not exist at {settings.bootstrap}; run `leadline topics create` first")
             numbers = sorted(listed[topic].partitions)
             for number in numbers:
                 at = TopicPartition(topic, number)
                 low, high = self._client.get_watermark_offsets(at, timeout=_REACH_S)
-                recent = low if topic == SESSIONS.name else max(low, high - _RECENT // len(numbers))
+                recent = low if topic in (SESSIONS.name, SILENCES.name) else max(low, high - _RECENT // len(numbers))
                 starts.append(TopicPartition(topic, number, recent))
         return starts
 
@@ -174,6 +174,8 @@ class Reader:
             self._view.apply_state(message.partition(), message.key(), message.value())
         elif topic == VIOLATIONS.name:
             self._view.apply_violation(message.value())
+        elif topic == SILENCES.name:
+            self._view.apply_silence(message.value())
         else:
             self._view.apply_command(message.value())
 

@@ -14,8 +14,10 @@ from typing import Any, Final
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.routing import Route
 
 from leadline.dashboard.access import access_from
+from leadline.dashboard.acting import Acting
 from leadline.dashboard.api import Parts, make_app
 from leadline.dashboard.history import History
 from leadline.dashboard.hub import Hub
@@ -68,7 +70,7 @@ def run(settings: Settings, ready: Callable[[str], None]) -> None:
                 task.cancel()
 
     config = uvicorn.Config(
-        make_app(parts, lifespan=lifespan),
+        make_app(parts, [Route("/api/acts", Acting(settings, parts, wall_clock).act, methods=["POST"])], lifespan),
         log_level="warning",
         access_log=False,
         proxy_headers=False,

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from leadline.contracts.events import Ack, SessionEnd, SessionStart
+from leadline.contracts.manual import Manual
 from leadline.contracts.orders import Command, Parameters, Violation
 from leadline.contracts.session_state import SessionState
 from leadline.contracts.text import safe
@@ -61,6 +62,8 @@ def story(
             )
         elif isinstance(event, SessionStart):
             add(seen.at, 0, "start", "info", _started(event), None)
+        elif isinstance(event, Manual):
+            add(seen.at, 0, "by hand", "act", _asked_by_hand(event), axis.round_before(seen.offset))
         elif isinstance(event, SessionEnd):
             ended = f"The session ended{': ' + safe(event.detail) if event.detail else '.'}"
             add(seen.at, 4, "end", "info", ended, axis.round_before(seen.offset))
@@ -144,6 +147,12 @@ def _answered(event: Ack, order: Kept[Command] | None, at: int) -> str:
     if event.raw_tokens_restored:
         said += f", {event.raw_tokens_restored:,} raw tokens restored"
     return f"{said} ({safe(event.detail, 200)})" if event.detail else said
+
+
+def _asked_by_hand(event: Manual) -> str:
+    held_by = safe(event.rule or "the halt by hand", 60)
+    what = "to halt this session" if event.action == "halt" else f"to release it from {held_by}"
+    return f"{safe(event.who, 100)} asks {what}: {safe(event.why, 500)}"
 
 
 def _started(event: SessionStart) -> str:

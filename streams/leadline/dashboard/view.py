@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final, NamedTuple
 
-from leadline.contracts.codec import decode_order, decode_violation
+import msgspec
+
+from leadline.contracts.codec import decode_order, decode_silence, decode_violation
+from leadline.contracts.manual import Silence
 from leadline.contracts.orders import Command
 from leadline.contracts.session_state import SessionState, decode_state
+from leadline.contracts.text import safe
 from leadline.contracts.times import parse_ms
 from leadline.dashboard.journal import Journal, percentile
 from leadline.dashboard.rows import IN_FLIGHT, Row, Who, row_of
 from leadline.detection.condition import CONDITIONS
 from leadline.detection.rules import RULE_NAMES
+from leadline.detection.silences import concerns, in_force
 from leadline.errors import Malformed
 
 __all__ = ["Changes", "FleetView", "Session"]
 
+MANUAL: Final = "manual"
+"""Rule of the incidents that people open by hand."""
+_MOST_SILENCES: Final = 1_000
 _MISSED: Final = 4
 """Heartbeats that a monitor may miss before it counts as silent."""
 
@@ -65,6 +73,8 @@ class FleetView:
         self._sessions: dict[bytes, Session] = {}
         self._by_slot: dict[int, Session] = {}
         self._by_ids: dict[tuple[str, str], Session] = {}
+        self.silences: dict[str, Silence] = {}
+        """The last record of each, by id."""
         self._beats: dict[int, Beat] = {}
         self._next_slot = 0
         self._who: set[int] = set()
@@ -112,6 +122,16 @@ class FleetView:
         session = self._by_ids.get((record.session_id, record.agent_id))
         opened = {one.incident_id: one.opened_at for one in session.row.open} if session is not None else {}
         self.journal.add_violation(record, opened.get(record.incident_id))
+
+    def apply_silence(self, value: bytes | None) -> None:
+        try:
+            record = decode_silence(value)
+        except Malformed:
+            self.unreadable += 1
+            return
+        self.silences[record.silence_id] = record
+        while len(self.silences) > _MOST_SILENCES:
+            del self.silences[next(iter(self.silences))]
 
     def apply_command(self, value: bytes | None) -> None:
         try:
@@ -186,9 +206,18 @@ class FleetView:
         silent = [beat.at for beat in self._beats.values() if now - beat.at > _MISSED * max(beat.every_ms, 1_000)]
         return {"partitions": len(self._beats), "silent": len(silent), "since": min(silent, default=None)}
 
+    def silences_now(self, now: int, about: Who | None = None) -> list[dict[str, Any]]:
+        """Those in force at ``now`` (ms since 1970), the first to end first; only those about a session, where one is named."""
+        found = [
+            {**msgspec.to_builtins(one), "until": parse_ms(one.expires_at), "who": safe(one.who, 100), "why": safe(one.why, 300)}
+            for one in self.silences.values()
+            if in_force(one, now) and (about is None or concerns(one, about.fleet, about.session_id, about.agent_id))
+        ]
+        return sorted(found, key=lambda one: int(one["until"]))
+
     def vocabulary(self) -> dict[str, Any]:
         """The words that rows abbreviate."""
-        return {"conditions": list(CONDITIONS), "rules": list(RULE_NAMES)}
+        return {"conditions": list(CONDITIONS), "rules": [*RULE_NAMES, MANUAL]}
 
     def sessions(self) -> list[Session]:
         return list(self._by_slot.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,13 +45,15 @@ _ENDED_S: Final = 15.0
 @dataclass(frozen=True, slots=True)
 class Options:
     """``duration``: seconds of compacting; left out, enough for some hundred rounds of each agent. Without ``bootstrap`` an
-    embedded broker is started; with it, missing topics are created only where ``create_topics`` says so."""
+    embedded broker is started; with it, missing topics are created only where ``create_topics`` says so. ``dashboard``:
+    serve the web page meanwhile."""
 
     agents: int = LEAST_AGENTS
     seed: int = 1
     duration: float | None = None
     bootstrap: str | None = None
     create_topics: bool = False
+    dashboard: bool = False
 
     @property
     def pace(self) -> tuple[float, float]:
@@ -76,8 +79,8 @@ def plans(options: Options) -> list[AgentPlan]:
     ]
 
 
-def run(options: Options, agents: list[AgentPlan], viewer: Viewer) -> Report:
-    """Run the demo to its end and judge it. Blocks for ``seconds`` and some ten more.
+def run(options: Options, agents: list[AgentPlan], viewer: Viewer, opened: Callable[[str], object] = str) -> Report:
+    """Run the demo to its end and judge it. Blocks for ``seconds`` and some ten more. ``opened`` is told the dashboard's address.
 
     Raises :class:`leadline.errors.LeadlineError` with one sentence when a part cannot be started or dies. Whatever happens,
     ``KeyboardInterrupt`` too, nothing that was started is left running.
@@ -92,6 +95,10 @@ def run(options: Options, agents: list[AgentPlan], viewer: Viewer) -> Report:
         stack.callback(worker.wait)
         observer = Observer(settings, partitions, frozenset(one.session_id for one in agents), viewer)
         stack.callback(observer.close)
+        if options.dashboard:
+            page = _dashboard(settings)
+            stack.callback(page.wait)
+            opened(_address(page))
         _await_ready(worker)
         viewer.note(f"monitor ready after {time.monotonic() - began:.1f} s; {len(agents)} agents start")
         fleets: list[Child] = []
@@ -127,6 +134,22 @@ def _worker(settings: Settings) -> Child:
         "LEADLINE_DRAIN_S": "5",
     }
     return Child("leadline.processors.worker", (), folder, grace=6.0, environ=given)
+
+
+def _dashboard(settings: Settings) -> Child:
+    """The web page, on a free port of loopback."""
+    folder = Path(tempfile.mkdtemp(prefix="leadline-demo-"))
+    given = {"LEADLINE_BOOTSTRAP": settings.bootstrap, "LEADLINE_DASHBOARD_HOST": "127.0.0.1"}
+    return Child("leadline.dashboard.serve", ("0",), folder, grace=4.0, environ=given)
+
+
+def _address(page: Child) -> str:
+    deadline = time.monotonic() + _READY_S
+    while not (told := page.tail()).startswith("http://"):
+        if page.exit_code is not None or time.monotonic() > deadline:
+            raise BrokerError(f"the dashboard did not start: {told}; `--no-dashboard` does without")
+        time.sleep(0.05)
+    return told.split(" | ")[0]
 
 
 def _await_ready(worker: Child) -> None:

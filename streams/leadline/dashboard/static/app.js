@@ -15,7 +15,7 @@ const STALE_MS = 5000;
 const frame = document.getElementById("top");
 const main = document.getElementById("main");
 const freshness = new Freshness();
-let config = { acting: false, user: "", version: "" };
+let config = { acting: false, user: "", version: "", rules: [] };
 let leave = () => {};
 main.textContent = "";
 

@@ -3,6 +3,7 @@
 import { html, render, nothing } from "/static/vendor/lit-html/lit-html.js";
 import { repeat } from "/static/vendor/lit-html/directives/repeat.js";
 import { CALM, Fleet, IN_FLIGHT, OPEN, ROW, WHO, compare, follow } from "/static/store.js";
+import { act, silences } from "/static/act.js";
 import { Strip, told } from "/static/strip.js";
 import { clock, duration, number, plural, ratio, sessionLink, shown } from "/static/text.js";
 
@@ -40,7 +41,7 @@ export function fleetPage(main, context) {
     render(
       html`
         <h1 class="hidden">Fleet</h1>
-        ${watched(fleet.timings?.monitor, context)} ${filterBar(fleet, filters, set)}
+        ${watched(fleet.timings?.monitor, context)} ${filterBar(fleet, filters, set, context)}
         <section class="states" aria-label="Sessions by state">
           ${repeat(tiles(counts), ([word]) => word, ([word, count]) => tile(word, count, filters.get("state") === word, set))}
         </section>
@@ -63,7 +64,7 @@ export function fleetPage(main, context) {
         <div class="two">
           ${incidentPanel(openNow, context)} ${commandPanel(underway, fleet.timings, context)}
         </div>
-        ${sessionTable(entries, context)}
+        ${silences(fleet.timings?.silences, context)} ${sessionTable(entries, context)}
       `,
       main,
     );
@@ -114,10 +115,11 @@ function tile(word, count, pressed, set) {
   </button>`;
 }
 
-function filterBar(fleet, filters, set) {
+function filterBar(fleet, filters, set, context) {
   const chosen = (name) => filters.get(name) ?? "";
   const options = (values, now) => html`<option value="" ?selected=${!now}>all</option>
     ${[...new Set([...values, ...(now ? [now] : [])])].map((value) => html`<option value=${value} ?selected=${value === now}>${shown(value, 60) || "no fleet"}</option>`)}`;
+  const silence = () => act({ action: "silence", fleet: chosen("fleet") }, { config: context.config, rules: fleet.rules, fleets: fleet.fleets().filter(Boolean) });
   const any = ["fleet", "state", "rule", "agent", "q"].some((name) => chosen(name));
   const clear = () => ["fleet", "state", "rule", "agent", "q"].forEach((name) => set(name, ""));
   return html`<form class="filters" role="search" aria-label="Filter sessions" @submit=${(event) => event.preventDefault()}>
@@ -127,6 +129,7 @@ function filterBar(fleet, filters, set) {
     <label>Agent <input name="agent" type="search" .value=${chosen("agent")} @input=${(event) => set("agent", event.target.value)} placeholder="any"></label>
     <label>Session <input name="q" type="search" .value=${chosen("q")} @input=${(event) => set("q", event.target.value)} placeholder="part of an id"></label>
     ${any ? html`<button type="button" class="quiet" @click=${clear}>Clear filters</button>` : nothing}
+    ${context.config.acting && fleet.fleets().some(Boolean) ? html`<span class="grow"></span><button type="button" @click=${() => silence()}>Silence a rule…</button>` : nothing}
   </form>`;
 }
 

@@ -1,6 +1,7 @@
 // One session: how it stands and why, its signals over the rounds, and everything that was found, commanded and answered.
 
 import { html, render, nothing } from "/static/vendor/lit-html/lit-html.js";
+import { act, silences } from "/static/act.js";
 import { Charts } from "/static/charts.js";
 import { gauge, stage, state } from "/static/fleet.js";
 import { follow } from "/static/store.js";
@@ -67,7 +68,7 @@ export function sessionPage(main, context) {
       <section class="panel hero s-${session.condition}">
         <header><h1 class="id">${shown(session.session_id)}</h1>${state(session.condition)}
           <p class="soft">agent <span class="id">${shown(session.agent_id)}</span> · epoch ${session.epoch} · ${missing ? "its record was removed" : session.ended_at ? `ended ${clock(session.ended_at)}` : `last heard of ${clock(session.last_seen)}`}</p>
-          <span class="grow"></span>${trace(document_.trace)}</header>
+          <span class="grow"></span>${acts(document_, context)}${trace(document_.trace)}</header>
         <p class="headline">${headline}</p>
         ${figures(session, document_)}
       </section>
@@ -83,7 +84,7 @@ export function sessionPage(main, context) {
         <section class="panel" aria-label="The story"><header><h2>The story</h2><p class="soft">newest first</p></header>${storyList(document_)}</section>
         <div class="stack">
           ${incidents.length ? openIncidents(incidents, context) : nothing}
-          ${forecastPanel(document_)} ${provenancePanel(document_.provenance)} ${factsPanel(document_.facts)} ${levelsPanel(document_.levels)}
+          ${silences(document_.silences, context)} ${forecastPanel(document_)} ${provenancePanel(document_.provenance)} ${factsPanel(document_.facts)} ${levelsPanel(document_.levels)}
           ${countsPanel(session.counts)}
         </div>
       </div>`;
@@ -102,6 +103,17 @@ export function sessionPage(main, context) {
     stop();
     charts?.close();
   };
+}
+
+function acts({ session, incidents }, context) {
+  if (!context.config.acting || session.ended_at) return nothing;
+  const whose = { session_id: session.session_id, agent_id: session.agent_id };
+  const open = (given) => act({ ...whose, ...given }, { config: context.config, rules: context.config.rules });
+  const standing = incidents.filter((one) => one.command && !one.releasing);
+  return html`<div class="acts">
+    <button @click=${() => open({ action: "halt" })} ?disabled=${standing.some((one) => one.rule === "manual")}>Halt…</button>
+    ${standing.map((one) => html`<button @click=${() => open({ action: "resume", rule: one.rule === "manual" ? "" : one.rule })}>Release from ${shown(one.rule, 40)}…</button>`)}
+    <button @click=${() => open({ action: "silence" })}>Silence a rule…</button></div>`;
 }
 
 function trace(found) {

@@ -1,0 +1,128 @@
+"""Acting on the page: nobody without a token, everything with who and why, each act a record where the monitor reads it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from leadline.contracts.codec import decode_event, decode_silence
+from leadline.contracts.manual import Manual
+from leadline.contracts.times import parse_ms
+from leadline.contracts.topics import EVENTS, SILENCES
+from tests.dashboard.feed import Feed, inverting
+from tests.dashboard.test_serve import PARTITION, Topics, dashboard
+
+TOKEN = "acting-needs-this-one"
+WHOSE = {"session_id": "s1", "agent_id": "a1"}
+SAID = {"who": "ada", "why": "it deletes things"}
+
+
+class Desk(NamedTuple):
+    """A dashboard in front of a broker that knows one session."""
+
+    address: str
+    bootstrap: str
+
+    def act(self, token: str = TOKEN, **body: Any) -> httpx.Response:
+        return httpx.post(f"{self.address}api/acts", json=body, headers={"x-leadline-act-token": token}, timeout=30)
+
+    def record(self, topic: str, partitions: int, after: int = 0) -> tuple[int, bytes, bytes]:
+        """Partition, key and value of the record number ``after`` and on that a person wrote, once it is there."""
+        client = Consumer({"bootstrap.servers": self.bootstrap, "group.id": f"t-{os.getpid()}", "auto.offset.reset": "earliest"})
+        try:
+            client.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+            deadline = time.monotonic() + 30
+            seen = 0
+            while time.monotonic() < deadline:
+                message = client.poll(0.2)
+                if message is None or message.error() is not None or b'"who"' not in (message.value() or b""):
+                    continue
+                seen += 1
+                if seen > after:
+                    return message.partition(), message.key(), message.value()
+            raise AssertionError(f"nothing on {topic}")
+        finally:
+            client.close()
+
+
+@pytest.fixture
+def desk(fresh_bootstrap: str, tmp_path: Path) -> Iterator[Desk]:
+    written, feed = Topics(fresh_bootstrap), Feed()
+    inverting(feed)
+    written.publish(feed)
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    with dashboard(fresh_bootstrap, LEADLINE_DASHBOARD_ACT_TOKEN_FILE=str(token)) as (address, _):
+        deadline = time.monotonic() + 30
+        while not httpx.get(f"{address}api/sessions").json()["sessions"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield Desk(address, fresh_bootstrap)
+
+
+@pytest.mark.timeout(150)
+def test_what_people_do_is_a_record_where_the_monitor_reads_it(desk: Desk) -> None:
+    """One dashboard for all of it: a start costs more than the acts."""
+    assert httpx.get(f"{desk.address}api/config").json()["acting"]
+    assert desk.act("wrong", action="halt", **WHOSE, **SAID).status_code == 403
+    assert desk.act("", action="halt", **WHOSE, **SAID).status_code == 403
+
+    halted = desk.act(action="halt", **WHOSE, **SAID)
+    assert halted.status_code == 200, halted.text
+    partition, key, value = desk.record(EVENTS.name, 4)
+    assert (partition, key) == (PARTITION, b"s1"), "among the session's own events"
+    manual = decode_event(value).event
+    assert isinstance(manual, Manual)
+    assert (manual.action, manual.who, manual.why, manual.fleet) == ("halt", "ada", "it deletes things", "f1")
+    assert manual.event_id == halted.json()["id"]
+
+    assert desk.act(action="resume", rule="inversion", **WHOSE, **SAID).status_code == 200
+    released = decode_event(desk.record(EVENTS.name, 4, after=1)[2]).event
+    assert isinstance(released, Manual)
+    assert (released.action, released.rule) == ("resume", "inversion")
+
+    silenced = desk.act(action="silence", rule="drift", fleet="f1", minutes=15, **SAID).json()["id"]
+    silence = decode_silence(desk.record(SILENCES.name, 4)[2])
+    assert (silence.silence_id, silence.rule, silence.fleet, silence.session_id) == (silenced, "drift", "f1", "")
+    assert (parse_ms(silence.expires_at) or 0) - (parse_ms(silence.at) or 0) == 15 * 60_000
+    deadline = time.monotonic() + 30
+    while not (shown := httpx.get(f"{desk.address}api/session?session=s1&agent=a1").json()["silences"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert [(one["rule"], one["who"], one["why"]) for one in shown] == [("drift", "ada", "it deletes things")]
+
+    assert desk.act(action="lift", silence_id=silenced, **SAID).status_code == 200
+    lifted = decode_silence(desk.record(SILENCES.name, 4, after=1)[2])
+    assert (lifted.silence_id, lifted.lifted) == (silenced, True)
+
+    refused = {
+        "say who": {"action": "halt", **WHOSE, "why": "x"},
+        "say why": {"action": "halt", **WHOSE, "who": "ada", "why": " "},
+        "no such session": {"action": "halt", "session_id": "s1", "agent_id": "another", **SAID},
+        "name the session": {"action": "halt", **SAID},
+        "no rule": {"action": "silence", "rule": "gravity", "fleet": "f1", **SAID},
+        "either a session or a fleet": {"action": "silence", "rule": "drift", **SAID},
+        "no such silence": {"action": "lift", "silence_id": "x", **SAID},
+        "cannot be done": {"action": "explode", **WHOSE, **SAID},
+    }
+    for sentence, body in refused.items():
+        answer = desk.act(**body)
+        assert answer.status_code in (404, 422), sentence
+        assert sentence in answer.json()["error"]
+
+
+@pytest.mark.timeout(60)
+def test_acting_is_off_unless_there_is_a_token_for_it(fresh_bootstrap: str) -> None:
+    Topics(fresh_bootstrap)
+    with dashboard(fresh_bootstrap) as (address, _):
+        answer = Desk(address, fresh_bootstrap).act("", action="halt", **WHOSE, **SAID)
+        assert answer.status_code == 403
+        assert "turned off" in answer.json()["error"]
+        assert not httpx.get(f"{address}api/config").json()["acting"]
