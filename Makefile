@@ -8,7 +8,7 @@ JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); [ $$n -gt
 ADAPTERS := .venv-adapters
 ADAPTER_PINS := tests/agent/adapters/constraints.txt
 
-.PHONY: help setup demo test lint format kafka-test deploy-test chaos adapters-test clean
+.PHONY: help setup demo test browser-test screenshots lint format kafka-test deploy-test chaos adapters-test clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,15 @@ adapters-test: $(ADAPTERS)/.installed  ## Run the adapters' tests against the re
 deploy-test: $(STAMP)  ## Check the chart, the image's recipe and the compose file with helm, hadolint and the schemas, which it fetches
 	@$(BIN)/python -m tests.helm.tools
 	$(BIN)/python -m pytest -n 2 -rs tests/helm tests/deploy $(ARGS)
+
+browser-test: $(STAMP)  ## Look at the dashboard in a real browser (installs chromium where it can)
+	@$(BIN)/python -m tests.support.browser || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium fonts-inter; $(BIN)/python -m tests.support.browser; }
+	LEADLINE_TEST_BROWSER=1 $(BIN)/python -m pytest tests/dashboard/test_browser.py $(ARGS)
+
+screenshots: $(STAMP)  ## Make the README's pictures anew, by the same test
+	mkdir -p docs/images
+	LEADLINE_TEST_BROWSER=1 LEADLINE_TEST_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/dashboard/test_browser.py -k 'three_clicks or survive or phone' $(ARGS)
 
 lint: $(STAMP)  ## Check style and types
 	$(BIN)/ruff check .

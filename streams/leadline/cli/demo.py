@@ -63,7 +63,8 @@ def demo(
     fleet = plans(options)
     # Asked to end, it ends like at Ctrl-C: everything that was started is stopped in order.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with _View(f"leadline demo: {agents} agents", console(stderr=as_json)) as view:
+    view = _View(f"leadline demo: {agents} agents", console(stderr=as_json))
+    with view:
         for one in fleet:
             view.set_kind(one.session_id, one.agent_id, one.kind)
         report = run(options, fleet, view, view.serve)

@@ -20,11 +20,13 @@ from starlette.responses import JSONResponse, Response
 from leadline.contracts.codec import encode
 from leadline.contracts.events import OptionalId
 from leadline.contracts.manual import Manual, Silence, Who, Why
+from leadline.contracts.signatures import HEADER
 from leadline.contracts.text import safe
 from leadline.contracts.times import format_ms
 from leadline.contracts.topics import EVENTS, SILENCES
 from leadline.dashboard.api import Parts
 from leadline.detection.rules import RULE_NAMES
+from leadline.security.keys import SigningKey
 from leadline.settings import Settings, client_configs
 
 __all__ = ["TOKEN_HEADER", "Acting"]
@@ -56,13 +58,18 @@ class _Refused(Exception):
 
 
 class Acting:
-    """``POST /api/acts``. Makes its client at the first act: a dashboard on which nobody acts needs no right to write."""
+    """``POST /api/acts``. Makes its client at the first act: a dashboard on which nobody acts needs no right to write.
+
+    Raises :class:`leadline.errors.SettingsError` where it is to sign and its key cannot be read.
+    """
 
     def __init__(self, settings: Settings, parts: Parts, now: Callable[[], int]) -> None:
         self._settings = settings
         self._parts = parts
         self._now = now
         self._client: Any = None
+        file = settings.signing_key_file if parts.access.act_token else ""
+        self._key = SigningKey.read(file, "LEADLINE_SIGNING_KEY_FILE") if file else None
 
     async def act(self, request: Request) -> Response:
         try:
@@ -148,7 +155,9 @@ class Acting:
             times = {"linger.ms": 0, "message.timeout.ms": round(_CONFIRM_S * 1000), "log_level": 0}
             self._client = Producer({**client_configs(self._settings).confluent, **order, **times})
         failed: list[Any] = []
-        options = {} if partition < 0 else {"partition": partition}
+        options: dict[str, Any] = {} if partition < 0 else {"partition": partition}
+        if self._key is not None:
+            options["headers"] = [(HEADER, self._key.sign(topic, value))]
         self._client.produce(topic, value, key.encode(), on_delivery=lambda error, _: failed.append(error), **options)
         self._client.flush(_CONFIRM_S)
         error = failed[0] if failed else None

@@ -145,11 +145,13 @@ def _dashboard(settings: Settings) -> Child:
 
 def _address(page: Child) -> str:
     deadline = time.monotonic() + _READY_S
-    while not (told := page.tail()).startswith("http://"):
+    while True:
+        told = page.tail()
+        if found := next((line for line in told.split(" | ") if line.startswith("http://")), None):
+            return found
         if page.exit_code is not None or time.monotonic() > deadline:
             raise BrokerError(f"the dashboard did not start: {told}; `--no-dashboard` does without")
         time.sleep(0.05)
-    return told.split(" | ")[0]
 
 
 def _await_ready(worker: Child) -> None:
