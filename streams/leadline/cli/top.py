@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Final
+from itertools import compress
+from typing import Any, Final, Literal, NamedTuple
 
 import click
 from rich.columns import Columns
@@ -25,6 +26,8 @@ from leadline.detection.condition import CONDITIONS
 __all__ = ["top"]
 
 _RESTORE_S: Final = 60.0
+_WIDE: Final = 110
+"""Columns from which on there is room for everything."""
 _STYLES: Final = {"halted": "bold red", "recovering": "cyan", "healthy": "green", "unknown": "dim", "ended": "dim"}
 _CALM: Final = ("healthy", "ended", "unknown")
 
@@ -47,7 +50,7 @@ def top(bootstrap: str | None, fleet: str, once: bool, interval: float, as_json:
             reader.wait_restored(_RESTORE_S)
             with lock:
                 overview = view.overview(fleet)
-                shown = _screen(view, reader.reading(), fleet, 40)
+                shown = _screen(view, reader.reading(), fleet, console().width, 40)
             if as_json:
                 emit_json({**overview, "reading": {**reader.reading()._asdict(), "now": _now()}})
             else:
@@ -57,7 +60,7 @@ def top(bootstrap: str | None, fleet: str, once: bool, interval: float, as_json:
         with Live(console=screen, screen=True, auto_refresh=False) as live:
             while True:
                 with lock:
-                    shown = _screen(view, reader.reading(), fleet, screen.size.height)
+                    shown = _screen(view, reader.reading(), fleet, screen.width, screen.size.height)
                 live.update(shown, refresh=True)
                 time.sleep(interval)
     finally:
@@ -68,12 +71,12 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _screen(view: FleetView, reading: Reading, fleet: str, height: int) -> RenderableType:
+def _screen(view: FleetView, reading: Reading, fleet: str, width: int, height: int) -> RenderableType:
     overview = view.overview(fleet)
     sessions = [one for one in view.sessions() if not fleet or one.who.fleet == fleet]
     sessions.sort(key=lambda one: (CONDITIONS[one.row.condition] in _CALM, one.row.condition, one.who.session_id))
     rows = max(5, height - 12)
-    table = _sessions(sessions[:rows])
+    table = _sessions(sessions[:rows], width)
     more = len(sessions) - rows
     title = f"sessions{f' of {fleet}' if fleet else ''}"
     return Group(
@@ -99,18 +102,44 @@ def _counted(what: str, counts: dict[str, int]) -> Text:
     return Text(f"{what}: ", "dim").append_text(safe(told)).append("   ")
 
 
-def _sessions(sessions: list[Session]) -> Table:
+class _Column(NamedTuple):
+    heading: str
+    least: int
+    """Cells that it keeps."""
+    wide: bool = False
+    """Left out where there is little room."""
+    number: bool = False
+
+
+_COLUMNS: Final = (
+    _Column("session", 12),
+    _Column("fleet", 6, wide=True),
+    _Column("state", 10),
+    _Column("ratio", 5, number=True),
+    _Column("", 10, wide=True),
+    _Column("spans", 5, number=True),
+    _Column("depth", 5, wide=True, number=True),
+    _Column("round", 5, wide=True, number=True),
+    _Column("open", 10),
+    _Column("command", 18),
+)
+
+
+def _sessions(sessions: list[Session], width: int) -> Table:
     table = Table(box=None, pad_edge=False, expand=True)
-    for heading in ("session", "fleet", "state", "raw ratio", "", "spans", "depth", "round", "open", "command"):
-        number = heading in ("spans", "depth", "round")
-        table.add_column(heading, justify="right" if number else "left", no_wrap=True, overflow="ellipsis")
+    kept = [not column.wide or width >= _WIDE for column in _COLUMNS]
+    for column in compress(_COLUMNS, kept):
+        side: Literal["left", "right"] = "right" if column.number else "left"
+        # An id may be of any length: it must not push out what is wrong with the session.
+        most = max(column.least, width // 4) if column.heading == "session" else None
+        table.add_column(column.heading, justify=side, no_wrap=True, overflow="ellipsis", min_width=column.least, max_width=most)
     now = _now()
     for one in sessions:
         who, row = one.who, one.row
         word = CONDITIONS[row.condition]
         command = next((each for each in row.open if each.stage in IN_FLIGHT), None)
         underway = "" if command is None else f"{command.kind} {command.stage} {max(0, now - command.issued_at) / 1000:.0f} s"
-        table.add_row(
+        cells: tuple[Text | str, ...] = (
             safe(who.session_id, 60),
             safe(who.fleet, 24),
             Text(word, _STYLES.get(word, "yellow")),
@@ -122,6 +151,7 @@ def _sessions(sessions: list[Session]) -> Table:
             safe(", ".join(dict.fromkeys(each.rule for each in row.open)), 60),
             underway,
         )
+        table.add_row(*compress(cells, kept))
     return table
 
 

@@ -199,7 +199,8 @@ class _Api:
                 return None
             past = parts.history.open(found.who.session_id, found.partition)
             journal = parts.view.journal
-            counts = past.version, past.complete, len(journal.violations), len(journal.commands)
+            violations, commands = journal.of_session(found.who.session_id, found.who.agent_id)
+            counts = past.version, past.complete, len(violations), len(commands)
             silences = [one["silence_id"] for one in parts.view.silences_now(parts.now(), found.who)]
             return found.offset, found.value, counts, silences
 

@@ -12,9 +12,11 @@ from collections import OrderedDict, deque
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from msgspec.structs import replace
 
 from leadline.agent.kafka import take
 from leadline.contracts.codec import Event, decode_event
+from leadline.contracts.events import Checkpoint, Round
 from leadline.contracts.orders import Tick
 from leadline.contracts.topics import EVENTS
 from leadline.dashboard.reader import consumer_config
@@ -26,7 +28,10 @@ __all__ = ["History", "Past", "Seen"]
 _BACK: Final = 50_000
 """Records of one partition that are looked through when a session is opened."""
 _MOST_SESSIONS: Final = 32
-_MOST_EVENTS: Final = 2_000
+_MOST_ROUNDS: Final = 2_000
+_MOST_CALLS: Final = 500
+_MOST_OTHERS: Final = 500
+"""Acknowledgements, starts, ends: so few that an old one must not give way to a new round."""
 _BATCH: Final = 2_000
 _ASK_S: Final = 5.0
 
@@ -40,22 +45,51 @@ class Seen(NamedTuple):
 
 
 class Past:
-    """The events of one session, oldest first. ``version`` counts up with each; ``complete`` once the look back is done."""
+    """The events of one session, bounded by kind. ``version`` counts up with each; ``complete`` once the look back is done."""
 
-    __slots__ = ("complete", "events", "key", "last", "partition", "until", "version")
+    __slots__ = ("_lists", "_lock", "complete", "key", "last", "partition", "until", "version")
 
     def __init__(self, session_id: str, partition: int) -> None:
         self.key = session_id.encode("utf-8", "surrogatepass")
         self.partition = partition
-        self.events: deque[Seen] = deque(maxlen=_MOST_EVENTS)
+        self._lists: dict[str, deque[Seen]] = {
+            "round": deque(maxlen=_MOST_ROUNDS),
+            "call": deque(maxlen=_MOST_CALLS),
+            "other": deque(maxlen=_MOST_OTHERS),
+        }
+        self._lock = threading.Lock()
         self.last = -1
         self.until = -1
         self.version = 0
         self.complete = False
 
+    def add(self, seen: Seen) -> None:
+        """The next event. Of the summaries that rounds list only the newest are kept: they are long, and only they are shown."""
+        event = seen.event
+        kind = "round" if isinstance(event, Round) else "call" if isinstance(event, Checkpoint) else "other"
+        with self._lock:
+            into = self._lists[kind]
+            if isinstance(event, Round) and event.summaries is not None:
+                recent = range(len(into) - 1, max(-1, len(into) - 9), -1)
+                before = next((number for number in recent if _lists_summaries(into[number], event)), None)
+                if before is not None:
+                    old = into[before]
+                    assert isinstance(old.event, Round)
+                    into[before] = old._replace(event=replace(old.event, summaries=None))
+            into.append(seen)
+            self.version += 1
+
     def of_agent(self, agent_id: str) -> list[Seen]:
-        """Two agents may use one session id: only this one's."""
-        return [seen for seen in list(self.events) if seen.event.agent_id == agent_id and not isinstance(seen.event, Tick)]
+        """Oldest first. Two agents may use one session id: only this one's."""
+        with self._lock:
+            every = [seen for into in self._lists.values() for seen in into]
+        mine = (seen for seen in every if seen.event.agent_id == agent_id and not isinstance(seen.event, Tick))
+        return sorted(mine, key=lambda seen: seen.offset)
+
+
+def _lists_summaries(seen: Seen, after: Round) -> bool:
+    event = seen.event
+    return isinstance(event, Round) and event.agent_id == after.agent_id and event.summaries is not None
 
 
 class History:
@@ -165,5 +199,4 @@ class History:
             decoded = decode_event(message.value())
         except Malformed:
             return
-        past.events.append(Seen(message.offset(), message.timestamp()[1], decoded.event))
-        past.version += 1
+        past.add(Seen(message.offset(), message.timestamp()[1], decoded.event))

@@ -146,8 +146,8 @@ function readout({ rounds, marks }, index) {
 function describeChart({ rounds, thresholds, marks }) {
   const count = rounds.round.length;
   if (!count) return "No round is known yet.";
-  const happened = marks.map((mark) => `${mark.label} at round ${Math.floor(mark.x)}`).slice(-12).join("; ");
-  return `Raw ratio, spans, cosine and depth over ${plural(count, "round")}. Raw ratio now ${ratio(rounds.raw_ratio.at(-1))}, floor ${ratio(thresholds.raw_ratio_floor)}. ${shown(happened, 600)}`;
+  const happened = marks.map((mark) => `${mark.label} at round ${Math.floor(mark.x)}`).slice(-40).join("; ");
+  return `Raw ratio, spans, cosine and depth over ${plural(count, "round")}. Raw ratio now ${ratio(rounds.raw_ratio.at(-1))}, floor ${ratio(thresholds.raw_ratio_floor)}. ${shown(happened, 3000)}`;
 }
 
 function keys({ forecast }) {

@@ -1,0 +1,51 @@
+"""``leadline top``: the overview in the terminal, from the topics alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.run import leadline
+from tests.dashboard.feed import Feed, inverting
+from tests.dashboard.test_serve import HOSTILE, Topics
+from tests.support.core import round_
+
+
+@pytest.mark.timeout(120)
+def test_shows_the_fleet_once_as_text_and_as_json(fresh_bootstrap: str) -> None:
+    """One session that inverted and was released, one halted, one whose id is a terminal escape; another fleet beside them."""
+    written, feed = Topics(fresh_bootstrap), Feed()
+    inverting(feed)
+    written.publish(feed)
+    troubled = Feed()
+    for number, ratio, spans, cosine in ((1, 0.60, 200, 0.5), (2, 0.24, 150, 0.6)):
+        changes = {"distinct_source_spans": spans, "query_cosine_retained": cosine, "summary_depth_max": 2}
+        troubled.send(round_(number, ratio, session_id="s2", **changes))
+    troubled.send(round_(1, session_id=HOSTILE, fleet="f2"))
+    written.publish(troubled)
+
+    told = leadline("top", "--json", "--bootstrap", fresh_bootstrap)
+    assert told.code == 0
+    assert told.json["sessions"] == 3
+    assert {word: count for word, count in told.json["conditions"].items() if count} == {"inverted": 1, "healthy": 2}
+    assert told.json["commands_in_flight"] == {"halt": 1}
+    assert told.json["incidents"]["inversion"] == 1
+    assert told.json["reading"]["behind"] == 0
+
+    shown = leadline("top", "--once", "--bootstrap", fresh_bootstrap)
+    assert shown.code == 0
+    assert "\x1b[31m" not in shown.out
+    assert "3 sessions" in shown.out
+    lines = [line for line in shown.out.splitlines() if " s1 " in line or " s2 " in line]
+    assert [line.split()[1] for line in lines] == ["s2", "s1"], "the troubled one first"
+    assert "inverted" in lines[0]
+    assert "halt issued" in lines[0]
+
+    one = leadline("top", "--json", "--fleet", "f2", "--bootstrap", fresh_bootstrap)
+    assert one.json["sessions"] == 1
+
+
+@pytest.mark.timeout(60)
+def test_without_a_broker_it_says_so() -> None:
+    shown = leadline("top", "--once", "--bootstrap", "127.0.0.1:1")
+    assert shown.code == 3
+    assert "no broker answered at 127.0.0.1:1" in shown.err
