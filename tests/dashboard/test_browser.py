@@ -202,16 +202,16 @@ def test_filters_are_in_the_address_and_survive_a_reload(tab: Tab, demo: Demo) -
     page = tab.page
     page.goto(f"{demo.page}?fleet=demo")
     page.locator("table.sessions tbody tr").nth(23).wait_for()
-    page.get_by_label("Agent").fill(demo.inverting)
+    page.locator("[name=agent]").fill(demo.inverting)
     page.locator(".tile", has_text="healthy").click()
-    page.get_by_label("Rule").select_option("inversion")
+    page.locator("[name=rule]").select_option("inversion")
     query = urlsplit(page.url).query
     assert set(query.split("&")) == {"fleet=demo", f"agent={demo.inverting}", "state=healthy", "rule=inversion"}
     page.reload()
     page.locator(".filters").wait_for()
-    expect(page.get_by_label("Rule")).to_have_value("inversion", timeout=PATIENCE_MS)
-    assert page.get_by_label("Agent").input_value() == demo.inverting
-    assert page.get_by_label("State").input_value() == "healthy"
+    expect(page.locator("[name=rule]")).to_have_value("inversion", timeout=PATIENCE_MS)
+    assert page.locator("[name=agent]").input_value() == demo.inverting
+    assert page.locator("[name=state]").input_value() == "healthy"
     assert page.locator(".tile[aria-pressed=true]").inner_text().split()[-1] == "healthy"
     page.get_by_role("button", name="Clear filters").click()
     assert urlsplit(page.url).query == ""
@@ -228,7 +228,7 @@ def test_what_an_agent_calls_itself_is_text(tab: Tab, demo: Demo) -> None:
     page = tab.page
     page.goto(demo.page)
     link = page.locator("table.sessions").get_by_role("link", name=HOSTILE_SHOWN)
-    page.get_by_label("Session", exact=True).fill("onerror")
+    page.locator("[name=q]").fill("onerror")
     link.wait_for()
     link.click()
     page.wait_for_url("**/session?**")
@@ -296,18 +296,18 @@ def test_a_person_halts_and_releases_and_is_named(tab: Tab, demo: Demo) -> None:
     page.goto(f"{demo.page}?agent=agent-000")
     page.locator("table.sessions a").first.click()
     page.get_by_role("button", name="Halt…").click()
-    page.get_by_label("Why").fill("a drill, <b>really</b>")
-    page.get_by_label("Who you are").fill("ada")
-    page.get_by_label("Token for acting").fill("wrong")
+    page.locator("dialog [name=why]").fill("a drill, <b>really</b>")
+    page.locator("dialog [name=who]").fill("ada")
+    page.locator("dialog [name=token]").fill("wrong")
     page.get_by_role("button", name="Halt this session").click()
     page.get_by_text("that is not the token for acting").wait_for()
-    page.get_by_label("Token for acting").fill(TOKEN)
+    page.locator("dialog [name=token]").fill(TOKEN)
     page.get_by_role("button", name="Halt this session").click()
     page.get_by_text("halted by hand by ada: a drill, <b>really</b>").first.wait_for()
     described(page, "manual at round", "halt accepted at round")
     page.locator(".hero .state", has_text="halted").wait_for()
     page.get_by_role("button", name="Release from manual…").click()
-    page.get_by_label("Why").fill("it is over")
+    page.locator("dialog [name=why]").fill("it is over")
     page.get_by_role("button", name="Release this session").click()
     page.get_by_text("Released: released by hand by ada: it is over").first.wait_for()
     tab.troubles[:] = [said for said in tab.troubles if "403" not in said]  # the wrong token, refused

@@ -18,8 +18,8 @@ def halted() -> Monitor:
 def test_rounds_and_calls_give_way_to_newer_ones_and_acknowledgements_do_not() -> None:
     past = Past("s1", 0)
     answer = ack(halted().commands[0], event_id="k1")
-    for offset, event in enumerate((start(), answer)):
-        past.add(Seen(offset, offset, event))
+    past.add(Seen(0, 0, start()))
+    past.add(Seen(1, 1, answer))
     for number in range(2, 4_002):
         past.add(Seen(number, number, round_(number) if number % 2 else checkpoint(1)))
     seen = past.of_agent("a1")
