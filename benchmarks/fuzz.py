@@ -268,7 +268,15 @@ class _Life:
         self.offset += 1
         stored = self.state
         policy = self.policies[self.offset % 61 > 30]
-        folded = fold([Incoming(_KEY, value, 0, self.offset, self.now)], lambda _key: stored, policy, self.now)
+        record = Incoming(_KEY, value, 0, self.offset, self.now)
+        kept = None if stored is None or self.offset % _SELDOM else encode_state(stored)
+        folded = fold([record], lambda _key: stored, policy, self.now)
+        _held(
+            kept is None or stored is None or encode_state(stored) == kept, "a state that was handed out for reading is changed"
+        )
+        asked = fold([record], lambda _key: stored, policy, self.now, explain=True)
+        _held(folded.outputs == asked.outputs, "with every rule asked something else is sent")
+        _held(folded == asked, "with every rule asked something else is remembered")
         for output in folded.outputs:
             self.check_output(output, policy.version)
         for state in folded.states.values():
@@ -280,7 +288,7 @@ class _Life:
                 self.state = state if self.offset % _SELDOM else self.check_bytes(state)
                 self.check_state(state)
         if self.offset % _SELDOM == 0:
-            again = fold([Incoming(_KEY, value, 0, self.offset, self.now)], self.load, policy, self.now)
+            again = fold([record], self.load, policy, self.now)
             _held(not again.outputs, "a record applied twice sends something")
 
     def load(self, _key: str) -> SessionState | None:

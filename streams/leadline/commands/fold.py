@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from leadline.commands.incidents import next_deadline, settle
+from leadline.commands.deadlines import next_deadline, quiet_ms
+from leadline.commands.incidents import settle
 from leadline.commands.lifecycle import Move
 from leadline.contracts import limits
-from leadline.contracts.codec import Decoded, Event, decode_event
+from leadline.contracts.codec import Decoded, Event, decode_event, plain_event
 from leadline.contracts.events import Ack, Round, SessionEnd
 from leadline.contracts.ids import state_key
 from leadline.contracts.manual import Manual
@@ -24,7 +25,7 @@ from leadline.contracts.reasons import Reason
 from leadline.contracts.session_state import Counts, SessionState
 from leadline.contracts.times import parse_ms
 from leadline.contracts.trace import NO_TRACE, TraceContext, read_trace
-from leadline.detection.observe import observe
+from leadline.detection.observe import apply
 from leadline.detection.policy import FleetPolicy, Policy
 from leadline.detection.silences import silenced
 from leadline.errors import Malformed
@@ -117,122 +118,103 @@ def fold(
     policy: Policy,
     now: int,
     admit: Admit | None = None,
+    *,
+    explain: bool = False,
 ) -> Folded:
     """Apply ``batch`` (one partition, ascending offsets) at time ``now`` (ms since 1970).
 
     What a state remembers comes from the records alone (their receive times are the broker's): a replay ends in the same states.
     ``now`` stamps what is sent, and stands in for a receive time that a record lacks or that lies far in the future.
 
+    ``load`` gives the state stored under a state key; it is asked once for each session in the batch, and what it gives is never
+    changed: a caller may keep decoded states and hand them out again. The states in the result are the caller's to keep.
     ``admit`` may refuse an agent's event by raising :class:`Malformed`, as where it is not signed as its fleet must sign.
-    ``load`` gives the state stored under a state key; it is asked once for each session in the batch. Never raises for
-    anything that an agent can send.
+    ``explain`` asks every rule of every event, which decides nothing differently and takes longer. Never raises for anything that
+    an agent can send.
     """
     folded = Folded()
+    states, rounds = folded.states, folded.rounds
+    latest = now + limits.MAX_FUTURE_MS
+    policies: dict[str, tuple[FleetPolicy, int]] = {}
     for record in batch:
-        if record.value is None:
+        key, value, _, offset, timestamp, headers = record
+        if value is None:
             folded.ignore("tombstone")
             continue
+        receive = timestamp if 0 < timestamp <= latest else now
+        event, decoded = plain_event(value, receive + limits.MAX_FUTURE_MS), None
         try:
-            decoded = decode_event(record.value)
-            receive = record.timestamp if 0 < record.timestamp <= now + limits.MAX_FUTURE_MS else now
-            _check(record, decoded, receive)
+            if event is None:
+                decoded = decode_event(value)
+                event = decoded.event
+            session_id = event.session_id
+            if key != session_id.encode() or decoded is not None:
+                _check(record, session_id, None if decoded is None else decoded.ts, receive)
+            name = state_key(session_id, event.agent_id)
+            state = states.get(name)
+            if state is None:
+                stored = None if name in states else _stored(folded, name, load)
+                if stored is not None:
+                    state = replace(stored)
+                elif isinstance(event, Ack | Tick | Manual | SessionEnd):
+                    folded.ignore("unknown-session")
+                    continue
+                else:
+                    state = SessionState(session_id, event.agent_id)
+            if offset <= state.offset:
+                states[name] = state
+                folded.ignore("replayed")
+                continue
+            if admit is not None and type(event) is not Tick:
+                admit(record, event, state.fleet)
         except Malformed as error:
             folded.dead_letters.append(DeadLetter(record, error.reason, error.detail))
             continue
-        try:
-            _apply(folded, record, decoded, receive, load, policy, now, admit)
-        except Malformed as error:
-            folded.dead_letters.append(DeadLetter(record, error.reason, error.detail))
+        fleet = state.fleet if type(event) is Tick else event.fleet or state.fleet
+        known = policies.get(fleet)
+        if known is None:
+            known = policies[fleet] = policy.of(fleet), quiet_ms(policy.of(fleet))
+        rules, quiet = known
+        if policy.silences:
+            rules = silenced(rules, policy.silences, state.fleet, session_id, event.agent_id, receive)
+        if type(event) is Tick:
+            receive = _claimed(event, receive)
+            if state.deadline is None or state.deadline > receive:
+                folded.ignore("tick-early")
+                continue
+            if receive >= _removal(state, rules):
+                states[name] = None
+                continue
+        counts = state.counts
+        found = apply(state, event, receive, rules, explain=explain)
+        if type(event) is Round:
+            rounds[state.fleet] = rounds.get(state.fleet, 0) + 1
+        state.offset = offset
+        if decoded is not None:
+            _tolerated(folded, decoded, state)
+        trace = NO_TRACE
+        for header in headers:
+            if header[0] == "traceparent":
+                trace = _followed(folded, headers, state)
+                break
+        if found is None:
+            # There is no incident, and nothing was found.
+            state.deadline = state.last_seen + quiet
+        else:
+            cause = Cause(event_id="" if type(event) is Tick else event.event_id, partition=record.partition, offset=offset)
+            moves: list[Move] = []
+            outputs = settle(found, event, receive, rules, cause, policy.version, max(now, receive), moves)
+            state.deadline = next_deadline(state, rules)
+            if outputs or moves:
+                first = len(folded.outputs)
+                folded.outputs.extend(outputs)
+                part = slice(first, first + len(outputs))
+                folded.steps.append(Step(record, event, receive, trace, state, part, tuple(moves)))
+                state = replace(state)  # What was told stays as it was told.
+        if state.counts is not counts:
+            folded.compare(counts, state.counts)
+        states[name] = state
     return folded
-
-
-def _check(record: Incoming, decoded: Decoded, receive: int) -> None:
-    """What can only be told with the record's key and time at hand. Raises :class:`Malformed`."""
-    session_id = decoded.event.session_id
-    if record.key != session_id.encode():
-        if record.key is None:
-            raise Malformed(Reason.KEY_MISMATCH, "the message has no key; it must be the session id")
-        try:
-            key = record.key.decode()
-        except UnicodeDecodeError:
-            raise Malformed(Reason.BAD_UTF8, "the message key is not valid UTF-8; it must be the session id") from None
-        raise Malformed(Reason.KEY_MISMATCH, f"the message key {key[:80]!r} is not the session id {session_id[:80]!r}")
-    if decoded.ts is not None and decoded.ts - receive > limits.MAX_FUTURE_MS:
-        hours = (decoded.ts - receive) / 3_600_000
-        raise Malformed(Reason.FUTURE_TIMESTAMP, f"ts is {hours:.0f} h ahead of the receive time; check the agent's clock")
-
-
-def _apply(
-    folded: Folded,
-    record: Incoming,
-    decoded: Decoded,
-    receive: int,
-    load: Callable[[str], SessionState | None],
-    policy: Policy,
-    now: int,
-    admit: Admit | None,
-) -> None:
-    event = decoded.event
-    key = state_key(event.session_id, event.agent_id)
-    state = folded.states[key] if key in folded.states else _stored(folded, key, load)
-    if state is not None and record.offset <= state.offset:
-        folded.states[key] = state
-        folded.ignore("replayed")
-        return
-    if state is None:
-        if isinstance(event, Ack | Tick | Manual | SessionEnd):
-            folded.ignore("unknown-session")
-            return
-        state = SessionState(session_id=event.session_id, agent_id=event.agent_id)
-    if admit is not None and not isinstance(event, Tick):
-        admit(record, event, state.fleet)
-    rules = policy.of(getattr(event, "fleet", "") or state.fleet)
-    if policy.silences:
-        rules = silenced(rules, policy.silences, state.fleet, event.session_id, event.agent_id, receive)
-    if isinstance(event, Tick):
-        # The monitor's clock may be a little ahead of the broker's: its word is taken for that little.
-        claimed = parse_ms(event.due_at) or 0
-        receive = max(receive, min(claimed, receive + _CLOCK_SKEW_MS))
-        due = state.deadline
-        if due is None or due > receive:
-            folded.ignore("tick-early")
-            return
-        if receive >= _removal(state, rules):
-            folded.states[key] = None
-            return
-    counts = state.counts
-    observation = observe(state, event, receive, rules)
-    state = observation.state
-    if isinstance(event, Round):
-        folded.rounds[state.fleet] = folded.rounds.get(state.fleet, 0) + 1
-    state.offset = record.offset
-    if decoded.unknown_fields:
-        folded.tolerate("unknown-fields", decoded.unknown_fields)
-    if decoded.newer_minor:
-        folded.tolerate("newer-minor", 1)
-    if decoded.bad_time:
-        folded.tolerate("bad-time", 1)
-        state.counts = replace(state.counts, bad_time=state.counts.bad_time + 1)
-    trace = NO_TRACE
-    if record.headers:
-        trace = read_trace(record.headers)
-        if trace.traceparent:
-            state.traceparent, state.tracestate = trace.traceparent, trace.tracestate
-        elif trace.ignored:
-            folded.tolerate("bad-trace-context", 1)
-    event_id = "" if isinstance(event, Tick) else event.event_id
-    cause = Cause(event_id=event_id, partition=record.partition, offset=record.offset)
-    moves: list[Move] = []
-    outputs = settle(observation, event, receive, rules, cause, policy.version, max(now, receive), moves)
-    if outputs or moves:
-        first = len(folded.outputs)
-        folded.outputs.extend(outputs)
-        part = slice(first, first + len(outputs))
-        folded.steps.append(Step(record, event, receive, trace, state, part, tuple(moves)))
-    if state.counts is not counts:
-        folded.compare(counts, state.counts)
-    state.deadline = next_deadline(state, rules)
-    folded.states[key] = state
 
 
 def _stored(folded: Folded, key: str, load: Callable[[str], SessionState | None]) -> SessionState | None:
@@ -242,6 +224,46 @@ def _stored(folded: Folded, key: str, load: Callable[[str], SessionState | None]
     except Malformed:
         folded.ignore("unreadable-state")
         return None
+
+
+def _check(record: Incoming, session_id: str, ts: int | None, receive: int) -> None:
+    """What can only be told with the record's key and time at hand. Raises :class:`Malformed`."""
+    if record.key != session_id.encode():
+        if record.key is None:
+            raise Malformed(Reason.KEY_MISMATCH, "the message has no key; it must be the session id")
+        try:
+            key = record.key.decode()
+        except UnicodeDecodeError:
+            raise Malformed(Reason.BAD_UTF8, "the message key is not valid UTF-8; it must be the session id") from None
+        raise Malformed(Reason.KEY_MISMATCH, f"the message key {key[:80]!r} is not the session id {session_id[:80]!r}")
+    if ts is not None and ts - receive > limits.MAX_FUTURE_MS:
+        hours = (ts - receive) / 3_600_000
+        raise Malformed(Reason.FUTURE_TIMESTAMP, f"ts is {hours:.0f} h ahead of the receive time; check the agent's clock")
+
+
+def _claimed(tick: Tick, receive: int) -> int:
+    """The time of a tick. The monitor's clock may be a little ahead of the broker's: its word is taken for that little."""
+    return max(receive, min(parse_ms(tick.due_at) or 0, receive + _CLOCK_SKEW_MS))
+
+
+def _tolerated(folded: Folded, decoded: Decoded, state: SessionState) -> None:
+    if decoded.unknown_fields:
+        folded.tolerate("unknown-fields", decoded.unknown_fields)
+    if decoded.newer_minor:
+        folded.tolerate("newer-minor", 1)
+    if decoded.bad_time:
+        folded.tolerate("bad-time", 1)
+        state.counts = replace(state.counts, bad_time=state.counts.bad_time + 1)
+
+
+def _followed(folded: Folded, headers: Sequence[tuple[str, bytes | None]], state: SessionState) -> TraceContext:
+    """The event's trace context. The session's is that of its newest event that has one."""
+    trace = read_trace(headers)
+    if trace.traceparent:
+        state.traceparent, state.tracestate = trace.traceparent, trace.tracestate
+    elif trace.ignored:
+        folded.tolerate("bad-trace-context", 1)
+    return trace
 
 
 def _removal(state: SessionState, policy: FleetPolicy) -> int:

@@ -12,6 +12,7 @@ from typing import get_args
 from msgspec.structs import replace
 
 from leadline.commands import issue
+from leadline.commands.deadlines import watched
 from leadline.commands.lifecycle import Instruction, Move, Signal, advance
 from leadline.contracts import ids, limits
 from leadline.contracts.codec import Event
@@ -21,13 +22,13 @@ from leadline.contracts.orders import Cause, Command, CommandKind, Parameters, T
 from leadline.contracts.session_state import CommandState, Incident, SessionState, Stage
 from leadline.contracts.text import safe
 from leadline.detection.bounded import named
-from leadline.detection.observe import SILENCE, Finding, Observation
+from leadline.detection.observe import Finding, Observation
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rounds import Arrival
 from leadline.detection.rules import UNHEEDED
 from leadline.detection.rules.base import Exit
 
-__all__ = ["next_deadline", "settle"]
+__all__ = ["settle"]
 
 Outputs = list[Violation | Command]
 
@@ -37,7 +38,6 @@ _ACK_SIGNALS = {
     "refused": Signal.REFUSED,
     "expired": Signal.EXPIRED,
 }
-_WATCHED = (Stage.ISSUED, Stage.ACCEPTED, Stage.EFFECTIVE)
 _KINDS: tuple[CommandKind, ...] = get_args(CommandKind)
 _REPEATS_WITHOUT_ACK = 2
 """Firings after which a retry counts as repeated trouble though nobody acknowledged it."""
@@ -67,27 +67,6 @@ def settle(
     sent_at = now if sent_at is None else sent_at
     outputs = _Settlement(observation.state, now, policy, cause, sent_at, [] if moves is None else moves).run(observation, event)
     return [replace(item, policy=version) for item in outputs] if version else outputs
-
-
-def next_deadline(state: SessionState, policy: FleetPolicy) -> int:
-    """When the session must be looked at again though nothing came, ms since 1970."""
-    if state.ended_at is not None:
-        return state.ended_at + policy.ended_linger_ms
-    due = state.last_seen + policy.idle_ms
-    if policy.mode("unobserved") != "off" and not any(incident.subject == SILENCE for incident in state.incidents):
-        due = min(due, state.last_seen + policy.silence_ms)
-    for incident in state.incidents:
-        command = incident.command
-        if command is not None and _watched(command):
-            due = min(due, command.deadline)
-    return due
-
-
-def _watched(command: CommandState) -> bool:
-    """Whether its deadline means something. What asks for nothing but to stop is obeyed by silence, once accepted."""
-    if command.kind in ("halt", "stop-agent") and command.parameters == Parameters():
-        return command.stage is Stage.ISSUED
-    return command.stage in _WATCHED
 
 
 class _Settlement:
@@ -365,7 +344,7 @@ class _Settlement:
 
     def _overdue(self, incident: Incident) -> None:
         command = incident.command
-        if command is None or not _watched(command) or command.deadline > self.now:
+        if command is None or not watched(command) or command.deadline > self.now:
             return
         late = self.now - command.deadline
         if command.stage is Stage.ISSUED and not command.rearmed and late > self.policy.command_ttl_ms // 2:

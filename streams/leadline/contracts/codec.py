@@ -26,7 +26,17 @@ from leadline.contracts.times import parse_ms
 from leadline.contracts.unknown import strip_unknown
 from leadline.errors import Malformed
 
-__all__ = ["Decoded", "Event", "decode_command", "decode_event", "decode_order", "decode_silence", "decode_violation", "encode"]
+__all__ = [
+    "Decoded",
+    "Event",
+    "decode_command",
+    "decode_event",
+    "decode_order",
+    "decode_silence",
+    "decode_violation",
+    "encode",
+    "plain_event",
+]
 
 Event = AgentEvent | Tick | Manual
 Kinds = dict[str, type[msgspec.Struct]]
@@ -49,6 +59,8 @@ _MAJOR = 1
 _SCHEMA = re.compile(r"([a-z][a-z-]*\.[a-z][a-z-]*)/(\d{1,6})(?:\.(\d{1,6}))?", re.ASCII)
 
 _event_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+_decode_plain = _event_decoder.decode
+_ANY_TIME = 2**63
 _command_decoder = msgspec.json.Decoder(Command)
 _order_decoder: msgspec.json.Decoder[Command | Heartbeat] = msgspec.json.Decoder(Command | Heartbeat)
 _silence_decoder = msgspec.json.Decoder(Silence)
@@ -72,17 +84,29 @@ def encode(record: msgspec.Struct) -> bytes:
     return orjson.dumps(msgspec.to_builtins(record))
 
 
+def plain_event(value: bytes, latest: int) -> Event | None:
+    """The event in ``value`` where it is all that this reader expects, and its own time no later than ``latest`` (ms since 1970).
+
+    ``None``: :func:`decode_event` must look closer. Never raises.
+    """
+    if len(value) > limits.MAX_RECORD_BYTES:
+        return None
+    try:
+        event = _decode_plain(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if type(event) is not Tick and event.ts:
+        ts = parse_ms(event.ts)
+        if ts is None or ts > latest:
+            return None
+    return event
+
+
 def decode_event(value: bytes | None) -> Decoded:
     """One value of ``leadline.events``. Raises :class:`Malformed`, nothing else."""
-    try:
-        if value is not None and len(value) <= limits.MAX_RECORD_BYTES:
-            event = _event_decoder.decode(value)
-            text = "" if isinstance(event, Tick) else event.ts
-            ts = parse_ms(text) if text else None
-            if ts is not None or not text:
-                return Decoded(event, ts)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass
+    event = None if value is None else plain_event(value, _ANY_TIME)
+    if event is not None:
+        return Decoded(event, None if isinstance(event, Tick) or not event.ts else parse_ms(event.ts))
     raw = _load(value)
     bad_time = _drop_bad_time(raw)
     record, unknown, newer = _convert(raw, _EVENTS)

@@ -60,7 +60,7 @@ RoundOutcome = Literal["ok", "failed", "skipped"]
 Eviction = Literal["continuous", "overflow"]
 
 
-class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="schema"):
+class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False, tag_field="schema"):
     session_id: Id
     agent_id: Id
     fleet: OptionalId = ""
@@ -72,14 +72,14 @@ class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
     """Events of this session that the agent could not keep until they were sent, since the one that it sent before."""
 
 
-class Scorer(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Scorer(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """The agent's salience scorer. ``penalizes_depth`` absent is taken as false: the condition of validity holds."""
 
     kind: OptionalId = ""
     penalizes_depth: bool | None = None
 
 
-class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """How the agent compacts, as it states it. A condition that it does not state is taken to hold."""
 
     token_budget: Count | None = None
@@ -89,7 +89,7 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
     decay: Annotated[float, Meta(ge=0.0, le=1e9)] | None = None
 
 
-class Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """A fact that compaction must carry along. ``recall_floor``: the least kept share of its class, 0 to 1."""
 
     fact_id: Id
@@ -110,7 +110,7 @@ class SessionStart(
     facts: Annotated[list[Fact], Meta(max_length=limits.MAX_FACTS)] = []
 
 
-class Measures(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Measures(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """The same four measurements before the pass."""
 
     raw_tokens: Count
@@ -119,7 +119,7 @@ class Measures(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     query_cosine_retained: Salience | None = None
 
 
-class Summary(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Summary(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """One retained summary. ``fan_out``: its direct children; ``reachable``: distinct leaves that can still be produced."""
 
     id: Id
@@ -154,7 +154,7 @@ class Round(_Event, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
     summaries: Annotated[list[Summary], Meta(max_length=limits.MAX_SUMMARIES)] | None = None
 
 
-class FactStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class FactStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """What became of one fact at this level. A fact that was not declared at the start may bring its class here."""
 
     fact_id: Id
@@ -163,7 +163,7 @@ class FactStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     recall_floor: Fraction | None = None
 
 
-class DeclaredDrop(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class DeclaredDrop(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """A fact that the summarizer left out on purpose and says so."""
 
     fact_id: Id

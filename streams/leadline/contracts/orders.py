@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, final
 
 from msgspec import Struct
 
@@ -28,7 +28,7 @@ Severity = Literal["info", "warning", "critical"]
 Action = Literal["none", "halt", "cap-depth", "retry-level", "stop-agent"]
 
 
-class Cause(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Cause(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """The event that led here, so that a person finds the very record."""
 
     event_id: OptionalId = ""
@@ -36,7 +36,7 @@ class Cause(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
     offset: int = -1
 
 
-class Measured(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Measured(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """The measurements of one round, as a rule saw them. ``raw_ratio`` absent is unknown (0 tokens of both kinds)."""
 
     round: int
@@ -54,6 +54,7 @@ class Violation(
     kw_only=True,
     omit_defaults=True,
     forbid_unknown_fields=True,
+    gc=False,
     tag_field="schema",
     tag="leadline.violation/1",
 ):
@@ -89,7 +90,7 @@ class Violation(
     tracestate: str = ""
 
 
-class Target(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Target(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """One summary to expand, in the order of the plan."""
 
     summary_id: Id
@@ -98,7 +99,7 @@ class Target(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
     tokens: Count = 0
 
 
-class Parameters(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Parameters(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """What a command asks for; only the fields of its kind are set.
 
     ``halt``: stop compacting; expand ``plan`` in order (lowest depth first, then highest fan-out; without a plan the agent
@@ -126,6 +127,7 @@ class Command(
     kw_only=True,
     omit_defaults=True,
     forbid_unknown_fields=True,
+    gc=False,
     tag_field="schema",
     tag="leadline.command/1",
 ):
@@ -171,12 +173,14 @@ class Heartbeat(
     """Events of this partition below this offset have been judged, and their commands stand before this record; -1: not known."""
 
 
+@final
 class Tick(
     Struct,
     frozen=True,
     kw_only=True,
     omit_defaults=True,
     forbid_unknown_fields=True,
+    gc=False,
     tag_field="schema",
     tag="leadline.tick/1",
 ):

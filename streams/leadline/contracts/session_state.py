@@ -6,13 +6,13 @@ works on a copy made by :meth:`SessionState.working_copy`, and everything nested
 
 from __future__ import annotations
 
-from copy import copy
 from enum import StrEnum
 from typing import Literal
 
 import msgspec
 import orjson
 from msgspec import Struct
+from msgspec.structs import replace
 
 from leadline.contracts.orders import Cause, CommandKind, Measured, Mode, Parameters
 from leadline.contracts.unknown import strip_unknown
@@ -41,7 +41,7 @@ class Stage(StrEnum):
     ESCALATED = "escalated"
 
 
-class Measurement(Struct, frozen=True, array_like=True):
+class Measurement(Struct, frozen=True, array_like=True, gc=False):
     """One round's measurements, after the pass. Units as in :mod:`leadline.contracts.events`."""
 
     round: int
@@ -74,7 +74,7 @@ class Measurement(Struct, frozen=True, array_like=True):
         )
 
 
-class FactRecord(Struct, frozen=True, omit_defaults=True):
+class FactRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     """What is known of one fact. ``kept_level``: the last level it was seen kept at; ``lost_level``: the first it vanished at."""
 
     fact_class: str = ""
@@ -85,7 +85,7 @@ class FactRecord(Struct, frozen=True, omit_defaults=True):
     """Why its absence is no loss: the summarizer said so, or a later fact replaced it."""
 
 
-class CommandState(Struct, frozen=True, omit_defaults=True):
+class CommandState(Struct, frozen=True, omit_defaults=True, gc=False):
     """One command's record. Times are milliseconds since 1970."""
 
     command_id: str
@@ -106,7 +106,7 @@ class CommandState(Struct, frozen=True, omit_defaults=True):
     """Firings of its rule since it was issued."""
 
 
-class Incident(Struct, frozen=True, omit_defaults=True):
+class Incident(Struct, frozen=True, omit_defaults=True, gc=False):
     """One rule's trouble in one session, from the event that opened it to the event that resolves it."""
 
     incident_id: str
@@ -134,7 +134,7 @@ class Incident(Struct, frozen=True, omit_defaults=True):
     tracestate: str = ""
 
 
-class Counts(Struct, frozen=True, omit_defaults=True):
+class Counts(Struct, frozen=True, omit_defaults=True, gc=False):
     """What the order of events was like; one counter for each documented outcome."""
 
     duplicates: int = 0
@@ -161,7 +161,7 @@ class Counts(Struct, frozen=True, omit_defaults=True):
     """Facts or incidents past what the state keeps."""
 
 
-class SessionState(Struct, omit_defaults=True, tag_field="schema", tag="leadline.session/1"):
+class SessionState(Struct, omit_defaults=True, gc=False, tag_field="schema", tag="leadline.session/1"):
     """Everything the monitor remembers of one session of one agent."""
 
     session_id: str
@@ -211,15 +211,16 @@ class SessionState(Struct, omit_defaults=True, tag_field="schema", tag="leadline
 
     def working_copy(self) -> SessionState:
         """A copy that may be changed; nested records are shared, as they are never changed in place."""
-        return copy(self)
+        return replace(self)
 
 
 _decoder = msgspec.json.Decoder(SessionState)
+_encoder = msgspec.json.Encoder()
 
 
 def encode_state(state: SessionState) -> bytes:
     """A state record as JSON, UTF-8."""
-    return orjson.dumps(msgspec.to_builtins(state))
+    return _encoder.encode(state)
 
 
 def decode_state(value: bytes) -> SessionState:

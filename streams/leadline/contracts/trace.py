@@ -9,6 +9,8 @@ from typing import NamedTuple
 __all__ = ["NO_TRACE", "TraceContext", "read_trace"]
 
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?", re.ASCII)
+_PLAIN = re.compile(rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+"""What nearly every sender writes; the rest is looked at more closely."""
 _TRACESTATE = re.compile(rb"[\x20-\x7e]{0,512}")
 
 
@@ -34,7 +36,7 @@ def read_trace(headers: Iterable[tuple[str, bytes | None]] | None) -> TraceConte
     ignored = False
     for name, value in headers:
         if name == "traceparent":
-            if value is not None and _valid(value):
+            if value is not None and (_PLAIN.fullmatch(value) or _valid(value)):
                 parent = value[:55].decode("ascii")
             else:
                 ignored = True

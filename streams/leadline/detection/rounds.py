@@ -24,12 +24,13 @@ from leadline.contracts import limits
 from leadline.contracts.events import Round
 from leadline.contracts.session_state import Measurement, SessionState
 
-__all__ = ["REACH", "Arrival", "arrive", "measurement_of", "remember"]
+__all__ = ["REACH", "SEEN", "Arrival", "arrive", "measurement_of", "remember"]
 
 REACH: Final = 62
 """How many rounds back a missing round is still recognized as missing rather than as a duplicate."""
 
-_MASK: Final = (1 << (REACH + 1)) - 1
+SEEN: Final = (1 << (REACH + 1)) - 1
+"""All the bits of a session's ``seen_mask``."""
 
 
 class Arrival(Enum):
@@ -67,7 +68,7 @@ def arrive(state: SessionState, event: Round) -> Arrival:
     ahead = number - last
     if ahead > 0:
         state.last_round = number
-        state.seen_mask = ((state.seen_mask << ahead) | 1) & _MASK if ahead <= REACH else 1
+        state.seen_mask = ((state.seen_mask << ahead) | 1) & SEEN if ahead <= REACH else 1
         if ahead > 1:
             state.counts = replace(counts, gaps=counts.gaps + ahead - 1)
         return Arrival.NEXT
@@ -96,8 +97,7 @@ def remember(state: SessionState, measurement: Measurement) -> None:
     """Put a measurement into the window, in the order of rounds; the oldest fall out."""
     window = state.window
     if not window or window[-1].round < measurement.round:
-        kept = window[1:] if len(window) >= limits.WINDOW_ROUNDS else window
-        state.window = (*kept, measurement)
+        state.window = (window if len(window) < limits.WINDOW_ROUNDS else window[1:]) + (measurement,)
         return
     entries = list(window)
     insort(entries, measurement, key=lambda entry: entry.round)

@@ -7,12 +7,12 @@ are looked at: at most 120.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from math import ceil, isfinite, sqrt
-from statistics import median
 from typing import Final, NamedTuple
 
-__all__ = ["MIN_ROUNDS", "Forecast", "Trend", "ends", "forecast", "trend"]
+__all__ = ["MIN_ROUNDS", "Forecast", "Trend", "ends", "falling", "forecast", "rising", "trend"]
 
 MIN_ROUNDS: Final = 5
 """Fewer rounds than this make no trend: with 4, even a perfect order has a chance of 1 in 24."""
@@ -61,30 +61,64 @@ def trend(points: Sequence[tuple[int, float]]) -> Trend | None:
     n = len(points)
     if n < MIN_ROUNDS:
         return None
-    slopes: list[float] = []
-    score = 0
-    for index, (earlier, low) in enumerate(points):
-        for later, high in points[index + 1 :]:
-            slopes.append((high - low) / (later - earlier))
-            score += (high > low) - (high < low)
-    spread = sqrt(_variance([value for _, value in points]))
-    # The continuity correction keeps a small sample from looking surer than it is.
-    z = 0.0 if spread == 0 or score == 0 else (score - (1 if score > 0 else -1)) / spread
+    slopes = [
+        (high - low) / (later - earlier) for index, (earlier, low) in enumerate(points) for later, high in points[index + 1 :]
+    ]
     slopes.sort()
+    z, spread = _mann_kendall([value for _, value in points])
     pairs = len(slopes)
     reach = _Z_90 * spread
     low_rank = max(0, round((pairs - reach) / 2) - 1)
     high_rank = min(pairs - 1, round((pairs + reach) / 2))
-    slope = median(slopes)
+    slope = _middle(slopes)
     last = points[-1][0]
-    level = median(value + slope * (last - at) for at, value in points)
+    level = _middle(sorted(value + slope * (last - at) for at, value in points))
     return Trend(slope, slopes[low_rank], slopes[high_rank], z, level)
+
+
+def falling(values: Sequence[float]) -> bool:
+    """Whether the trend of at least :data:`MIN_ROUNDS` values is :attr:`Trend.falling`, without asking how steep it is."""
+    return _mann_kendall(values)[0] <= -_Z_TEST
+
+
+def rising(values: Sequence[float]) -> bool:
+    """As :func:`falling`."""
+    return _mann_kendall(values)[0] >= _Z_TEST
+
+
+def _mann_kendall(values: Sequence[float]) -> tuple[float, float]:
+    """The test statistic z, and the standard deviation of the score under no trend.
+
+    The score is the number of pairs that rise less those that fall.
+    """
+    lower = same = 0
+    ordered: list[float] = []
+    tied = len(set(values)) < len(values)
+    for value in values:
+        place = bisect_left(ordered, value)
+        lower += place
+        if tied:
+            same += bisect_right(ordered, value, place) - place
+        ordered.insert(place, value)
+    score = 2 * lower + same - len(values) * (len(values) - 1) // 2
+    spread = sqrt(_variance(values))
+    # The continuity correction keeps a small sample from looking surer than it is.
+    z = 0.0 if spread == 0 or score == 0 else (score - (1 if score > 0 else -1)) / spread
+    return z, spread
+
+
+def _middle(ordered: Sequence[float]) -> float:
+    """The median of values in order."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def _variance(values: Sequence[float]) -> float:
     """Of Mann-Kendall's score under no trend, corrected for ties."""
     n = len(values)
     total = n * (n - 1) * (2 * n + 5)
+    if len(set(values)) == n:
+        return total / 18
     counts: dict[float, int] = {}
     for value in values:
         counts[value] = counts.get(value, 0) + 1
@@ -94,7 +128,7 @@ def _variance(values: Sequence[float]) -> float:
 
 def ends(values: Sequence[float]) -> tuple[float, float]:
     """The median of the first three values and that of the last three: cheap, and not moved by one outlier."""
-    return median(values[:3]), median(values[-3:])
+    return _middle(sorted(values[:3])), _middle(sorted(values[-3:]))
 
 
 def forecast(now: float, level: float, falling: Trend) -> Forecast | None:

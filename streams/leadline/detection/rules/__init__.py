@@ -19,8 +19,9 @@ from leadline.detection.rules import (
     unobserved,
 )
 from leadline.detection.rules.base import CheckpointView, PresenceView, RoundView, Rule
+from leadline.detection.signs import ALL
 
-__all__ = ["CHECKPOINT_RULES", "PRESENCE_RULES", "ROUND_RULES", "RULE_NAMES", "UNHEEDED"]
+__all__ = ["CHECKPOINT_RULES", "MAY_FIRE", "PRESENCE_RULES", "ROUND_RULES", "RULE_NAMES", "UNHEEDED"]
 
 ROUND_RULES: Final[tuple[Rule[RoundView], ...]] = (
     inversion.RULE,
@@ -32,6 +33,10 @@ ROUND_RULES: Final[tuple[Rule[RoundView], ...]] = (
     masked.RULE,
     no_progress.RULE,
 )
+MAY_FIRE: Final[tuple[tuple[Rule[RoundView], ...], ...]] = tuple(
+    tuple(rule for rule in ROUND_RULES if rule.needs & shown == rule.needs) for shown in range(ALL + 1)
+)
+"""By the signs that a round shows: the rules that it could make fire."""
 CHECKPOINT_RULES: Final[tuple[Rule[CheckpointView], ...]] = (budget_open.RULE, recall_floor.RULE, silent_drop.RULE)
 PRESENCE_RULES: Final[tuple[Rule[PresenceView], ...]] = (unobserved.RULE,)
 

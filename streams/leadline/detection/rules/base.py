@@ -12,7 +12,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 
 from leadline.contracts.events import Checkpoint, Round
 from leadline.contracts.orders import Action, CommandKind, Parameters, Severity
-from leadline.contracts.session_state import FactRecord, Incident, Measurement
+from leadline.contracts.session_state import FactRecord, Incident, Measurement, SessionState
 from leadline.detection.policy import FleetPolicy
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Decision",
     "Evidence",
     "Exit",
+    "MayFire",
     "PresenceView",
     "RoundView",
     "Rule",
@@ -126,8 +127,13 @@ def always(action: Action) -> Callable[[object], Action]:
     return lambda view: action
 
 
+MayFire = Callable[[SessionState, Round, float, FleetPolicy], bool]
+"""Whether a measured round could make a rule fire. Takes the session's state with the round already in it (``window[-1]``), the
+round, its raw ratio, the policy."""
+
+
 class Rule(NamedTuple, Generic[V]):
-    """A rule and its words. Every callable is pure and takes the view that made the decision."""
+    """A rule and its words. Every callable is pure and, but for ``may_fire``, takes the view that made the decision."""
 
     name: str
     severity: Severity
@@ -142,5 +148,12 @@ class Rule(NamedTuple, Generic[V]):
     """Whether this view is better than the measurement at which the incident opened: the command is working."""
     facts: Callable[[V], tuple[str, ...]] = _no_facts
     """The facts that it is about, by id."""
+    needs: int = 0
+    """The signs (:mod:`leadline.detection.signs`) without any of which a measured round cannot make it fire; 0: nothing tells.
+
+    This and ``may_fire`` are looked at before the rule is asked. To say yes too often costs time; a no must be certain.
+    """
+    may_fire: MayFire | None = None
+    """A closer look than the signs, where that is still much cheaper than ``judge``."""
     on_repeat: CommandKind | None = None
     """What is commanded instead when the rule fires again although its command was obeyed; none: the same once more."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from leadline.contracts.orders import Action, Parameters
 from leadline.contracts.session_state import Measurement
 from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule
+from leadline.detection.signs import DEEP, PINNED
 
 __all__ = ["RULE", "at_limit"]
 
@@ -78,6 +79,7 @@ RULE: Rule[RoundView] = Rule(
     severity="warning",
     action=action,
     judge=judge,
+    needs=DEEP | PINNED,
     exit=leave,
     improved=improved,
     message=message,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from leadline.detection import signals
 from leadline.detection.rules.base import Decision, Exit, RoundView, Rule, always
+from leadline.detection.signs import POOR
 
 __all__ = ["RULE"]
 
@@ -56,6 +57,7 @@ RULE: Rule[RoundView] = Rule(
     severity="info",
     action=always("none"),
     judge=judge,
+    needs=POOR,
     exit=leave,
     message=message,
     threshold=threshold,

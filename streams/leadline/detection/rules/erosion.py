@@ -8,11 +8,17 @@ the raw ratio reaches the inversion floor and until the spans reach theirs, each
 
 from __future__ import annotations
 
-from leadline.detection import signals
-from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, always
-from leadline.detection.trend import MIN_ROUNDS, Forecast, Trend, ends, forecast, trend
+from collections.abc import Sequence
 
-__all__ = ["RULE", "ratio_trend", "spans_trend"]
+from leadline.contracts.events import Round
+from leadline.contracts.session_state import SessionState
+from leadline.detection import signals
+from leadline.detection.policy import FleetPolicy
+from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, always
+from leadline.detection.signs import OUTWEIGHED, SHRUNK
+from leadline.detection.trend import MIN_ROUNDS, Forecast, ends, falling, forecast, trend
+
+__all__ = ["RULE"]
 
 FIRED = Decision(True, "eroding")
 UNKNOWN = Decision(False, "no-tokens")
@@ -24,12 +30,24 @@ SPANS_STEADY = Decision(False, "spans-not-falling")
 FAR = Decision(False, "floors-beyond-horizon")
 
 
-def ratio_trend(view: RoundView) -> Trend | None:
-    return trend([(entry.round, ratio) for entry in view.window if (ratio := entry.raw_ratio) is not None])
+def may_fire(state: SessionState, event: Round, ratio: float, policy: FleetPolicy) -> bool:
+    """In its range, with both falling from end to end, and significantly."""
+    window = state.window
+    if ratio < policy.raw_ratio_floor or len(window) < MIN_ROUNDS:
+        return False
+    ends = (*window[:3], *window[-3:])
+    if not _ends_fall([entry.distinct_source_spans for entry in ends]):
+        return False
+    if not _ends_fall([entry.raw_tokens / (entry.raw_tokens + entry.summary_tokens) for entry in ends]):
+        return False
+    return falling([entry.distinct_source_spans for entry in window]) and falling(
+        [entry.raw_tokens / (entry.raw_tokens + entry.summary_tokens) for entry in window]
+    )
 
 
-def spans_trend(view: RoundView) -> Trend | None:
-    return trend([(entry.round, entry.distinct_source_spans) for entry in view.window])
+def _ends_fall(values: Sequence[float]) -> bool:
+    first, last = ends(values)
+    return last < first
 
 
 def judge(view: RoundView) -> Decision:
@@ -43,20 +61,19 @@ def judge(view: RoundView) -> Decision:
     if len(view.window) < MIN_ROUNDS:
         return FEW
     # These comparisons spare the trend wherever there plainly is none.
-    first, last = ends([entry.raw_ratio or 0.0 for entry in view.window])
-    if last >= first:
+    if not _ends_fall([entry.raw_ratio or 0.0 for entry in view.window]):
         return STEADY
-    first, last = ends([entry.distinct_source_spans for entry in view.window])
-    if last >= first:
+    spans = [entry.distinct_source_spans for entry in view.window]
+    if not _ends_fall(spans):
         return SPANS_STEADY
-    ratios, spans = ratio_trend(view), spans_trend(view)
-    if ratios is None or spans is None:
+    ratios = [known for entry in view.window if (known := entry.raw_ratio) is not None]
+    if len(ratios) < MIN_ROUNDS:
         return FEW
-    if not ratios.falling:
+    if not falling(ratios):
         return STEADY
-    if not spans.falling:
+    if not falling(spans):
         return SPANS_STEADY
-    near = [left.rounds for left in _forecasts(view, ratios, spans) if left is not None]
+    near = [left.rounds for left in _left(view) if left is not None]
     return FIRED if near and min(near) <= view.policy.erosion_horizon else FAR
 
 
@@ -65,18 +82,17 @@ def leave(view: RoundView, decision: Decision) -> Exit:
     return Exit.GOOD if decision in (MOSTLY_RAW, STEADY, SPANS_STEADY, FAR) else Exit.STANDING
 
 
-def _forecasts(view: RoundView, ratios: Trend, spans: Trend) -> tuple[Forecast | None, Forecast | None]:
-    """Until the raw ratio reaches its floor, and until the spans do."""
+def _left(view: RoundView) -> tuple[Forecast | None, Forecast | None]:
+    """Rounds until the raw ratio reaches its floor, and until the spans do."""
+    ratios = trend([(entry.round, ratio) for entry in view.window if (ratio := entry.raw_ratio) is not None])
+    spans = trend([(entry.round, entry.distinct_source_spans) for entry in view.window])
+    if ratios is None or spans is None:
+        return None, None
     floor = signals.span_floor(view.baseline_spans, view.policy)
     return (
         forecast(view.now.raw_ratio or 0.0, view.policy.raw_ratio_floor, ratios),
         forecast(view.now.distinct_source_spans, floor, spans),
     )
-
-
-def _left(view: RoundView) -> tuple[Forecast | None, Forecast | None]:
-    ratios, spans = ratio_trend(view), spans_trend(view)
-    return (None, None) if ratios is None or spans is None else _forecasts(view, ratios, spans)
 
 
 def message(view: RoundView) -> str:
@@ -123,6 +139,8 @@ RULE: Rule[RoundView] = Rule(
     severity="warning",
     action=always("none"),
     judge=judge,
+    needs=OUTWEIGHED | SHRUNK,
+    may_fire=may_fire,
     exit=leave,
     message=message,
     threshold=threshold,

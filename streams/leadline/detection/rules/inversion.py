@@ -11,6 +11,7 @@ from leadline.contracts.orders import Parameters
 from leadline.contracts.session_state import Measurement
 from leadline.detection import signals
 from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, always
+from leadline.detection.signs import DEEP, POOR
 
 __all__ = ["RULE"]
 
@@ -102,6 +103,7 @@ RULE: Rule[RoundView] = Rule(
     severity="critical",
     action=always("halt"),
     judge=judge,
+    needs=DEEP | POOR,
     exit=leave,
     improved=improved,
     message=message,

@@ -7,10 +7,13 @@ all that tells that the score and the ground under it part ways.
 
 from __future__ import annotations
 
+from leadline.contracts.events import Round
+from leadline.contracts.session_state import SessionState
 from leadline.detection import signals
+from leadline.detection.policy import FleetPolicy
 from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, always
-from leadline.detection.rules.erosion import spans_trend
-from leadline.detection.trend import MIN_ROUNDS, ends, trend
+from leadline.detection.signs import SHRUNK
+from leadline.detection.trend import MIN_ROUNDS, ends, falling, rising
 
 __all__ = ["RULE"]
 
@@ -22,25 +25,35 @@ NOT_FALLING = Decision(False, "spans-not-falling")
 SLIGHT = Decision(False, "spans-fell-slightly")
 
 
+def may_fire(state: SessionState, event: Round, ratio: float, policy: FleetPolicy) -> bool:
+    """For the median of the last three rounds to have fallen so far, one of the last two must have, against one of the first."""
+    window = state.window
+    if event.query_cosine_retained is None or len(window) < MIN_ROUNDS:
+        return False
+    first, second = window[0].distinct_source_spans, window[1].distinct_source_spans
+    limit = (first if first > second else second) * (1 - policy.masked_span_fall)
+    return event.distinct_source_spans <= limit or window[-2].distinct_source_spans <= limit
+
+
 def judge(view: RoundView) -> Decision:
     if view.now.query_cosine_retained is None:
         return NO_SALIENCE
-    points = [(item.round, value) for item in view.window if (value := item.query_cosine_retained) is not None]
-    if len(points) < MIN_ROUNDS:
+    salience = [value for item in view.window if (value := item.query_cosine_retained) is not None]
+    if len(salience) < MIN_ROUNDS:
         return FEW
     # These comparisons spare the trend wherever there plainly is none.
-    first, last = ends([entry.distinct_source_spans for entry in view.window])
+    spans = [entry.distinct_source_spans for entry in view.window]
+    first, last = ends(spans)
     if last >= first:
         return NOT_FALLING
     if last > first * (1 - view.policy.masked_span_fall):
         return SLIGHT
-    low, high = ends([value for _, value in points])
+    low, high = ends(salience)
     if high <= low:
         return NOT_RISING
-    spans, salience = spans_trend(view), trend(points)
-    if spans is None or not spans.falling:
+    if not falling(spans):
         return NOT_FALLING
-    return FIRED if salience is not None and salience.rising else NOT_RISING
+    return FIRED if rising(salience) else NOT_RISING
 
 
 def leave(view: RoundView, decision: Decision) -> Exit:
@@ -75,6 +88,8 @@ RULE: Rule[RoundView] = Rule(
     severity="warning",
     action=always("none"),
     judge=judge,
+    needs=SHRUNK,
+    may_fire=may_fire,
     exit=leave,
     message=message,
     threshold=threshold,

@@ -12,8 +12,9 @@ from leadline.contracts.orders import Action
 from leadline.contracts.session_state import Measurement
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule
+from leadline.detection.signs import STALLED
 
-__all__ = ["RULE", "stalled"]
+__all__ = ["RULE", "may_stall", "stalled"]
 
 GREW = Decision(True, "context-grew")
 NO_HEADROOM = Decision(True, "no-headroom")
@@ -59,6 +60,18 @@ def _trouble(event: Round, prev: Measurement | None, policy: FleetPolicy) -> Dec
     if prev is not None and nothing_came and before > after >= prev.total_tokens * least:
         return REPEATS
     return None
+
+
+def may_stall(event: Round, prev: Measurement | None) -> bool:
+    """A cheap necessary condition for :func:`stalled` to be true of a pass that did not fail."""
+    after, budget, before = event.raw_tokens + event.summary_tokens, event.token_budget, event.before
+    if after > budget:
+        return True
+    if before is None:
+        return False
+    if prev is not None and before.raw_tokens <= prev.raw_tokens and before.distinct_source_spans <= prev.distinct_source_spans:
+        return True
+    return after >= 2 * (before.raw_tokens + before.summary_tokens)
 
 
 def stalled(event: Round, prev: Measurement | None, policy: FleetPolicy) -> bool | None:
@@ -165,6 +178,7 @@ RULE: Rule[RoundView] = Rule(
     severity="warning",
     action=action,
     judge=judge,
+    needs=STALLED,
     exit=leave,
     improved=improved,
     message=message,

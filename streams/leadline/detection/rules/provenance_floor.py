@@ -10,6 +10,7 @@ from leadline.contracts.orders import Parameters
 from leadline.contracts.session_state import Measurement
 from leadline.detection import signals
 from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, always
+from leadline.detection.signs import DEEP, SCARCE
 
 __all__ = ["RULE"]
 
@@ -71,6 +72,7 @@ RULE: Rule[RoundView] = Rule(
     severity="critical",
     action=always("halt"),
     judge=judge,
+    needs=DEEP | SCARCE,
     exit=leave,
     improved=improved,
     message=message,

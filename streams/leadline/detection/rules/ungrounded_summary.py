@@ -6,10 +6,13 @@ reachable leaf span. Such a summary can be neither checked nor repaired from ins
 
 from __future__ import annotations
 
-from leadline.contracts.events import Summary
+from leadline.contracts.events import Round, Summary
 from leadline.contracts.orders import Parameters, Target
+from leadline.contracts.session_state import SessionState
+from leadline.detection.policy import FleetPolicy
 from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, always
 from leadline.detection.signals import MAX_TARGETS
+from leadline.detection.signs import LISTED
 
 __all__ = ["RULE"]
 
@@ -33,6 +36,12 @@ def _listed(view: RoundView) -> list[Summary]:
     event = view.event
     found = [item for item in (event.summaries or ()) if item.reachable == 0] if event is not None else []
     return sorted(found, key=lambda item: (item.depth, item.id))[:MAX_TARGETS]
+
+
+def may_fire(state: SessionState, event: Round, ratio: float, policy: FleetPolicy) -> bool:
+    if event.ungrounded_summaries:
+        return True
+    return bool(event.summaries) and any(item.reachable == 0 for item in event.summaries or ())
 
 
 def judge(view: RoundView) -> Decision:
@@ -74,6 +83,8 @@ RULE: Rule[RoundView] = Rule(
     severity="critical",
     action=always("halt"),
     judge=judge,
+    needs=LISTED,
+    may_fire=may_fire,
     exit=leave,
     message=message,
     threshold=threshold,

@@ -1,0 +1,140 @@
+"""Asking one rule about one view, and putting words to what it found. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+from msgspec import Struct
+
+from leadline.contracts.orders import Action, CommandKind, Measured, Parameters, Severity
+from leadline.contracts.session_state import Incident, SessionState
+from leadline.detection import bounded
+from leadline.detection.calls import call_input
+from leadline.detection.policy import FleetPolicy
+from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, PresenceView, RoundView, Rule
+
+__all__ = ["Finding", "Reasons", "ask", "standing"]
+
+V = TypeVar("V", RoundView, CheckpointView, PresenceView)
+
+Reasons = list[tuple[str, Decision]]
+"""What each rule that was asked said, fired or not."""
+
+_NO_PARAMETERS = Parameters()
+
+
+class Finding(Struct, frozen=True, gc=False):
+    """A rule that fired, or that has an incident open and says how it stands."""
+
+    rule: str
+    subject: str
+    """``L2`` for a checkpoint level, empty for the session as a whole."""
+    decision: Decision
+    exit: Exit
+    improved: bool
+    """Against the measurement at which the open incident began."""
+    severity: Severity = "info"
+    action: Action = "none"
+    message: str = ""
+    threshold: dict[str, float] = {}
+    evidence: Evidence = {}
+    parameters: Parameters = _NO_PARAMETERS
+    facts: tuple[str, ...] = ()
+    on_repeat: CommandKind | None = None
+    round: int | None = None
+    level: int | None = None
+    call_input: int | None = None
+    before: Measured | None = None
+    now: Measured | None = None
+
+
+class _Place(NamedTuple):
+    """Where in the session's life a finding was made."""
+
+    round: int | None = None
+    level: int | None = None
+    call_input: int | None = None
+    before: Measured | None = None
+    now: Measured | None = None
+
+
+def standing(state: SessionState, rule: str, subject: str) -> Incident | None:
+    """The incident that ``rule`` has open about ``subject``, if any."""
+    for item in state.incidents:
+        if item.rule == rule and item.subject == subject and not item.releasing:
+            return item
+    return None
+
+
+def ask(
+    rule: Rule[V],
+    view: V,
+    state: SessionState,
+    policy: FleetPolicy,
+    subject: str,
+    findings: list[Finding],
+    reasons: Reasons | None,
+) -> bool:
+    """Ask one rule; put words to it only where it fired or has an incident open. Returns whether it fired."""
+    if policy.modes and policy.mode(rule.name) == "off":
+        return False
+    decision = rule.judge(view)
+    if reasons is not None:
+        reasons.append((rule.name, decision))
+    known = standing(state, rule.name, subject) if state.incidents else None
+    if decision.fired:
+        findings.append(_fired(rule, view, known, subject, decision))
+    elif known is not None:
+        asked = view._replace(incident=known) if isinstance(view, CheckpointView) else view
+        place = _place(view)
+        findings.append(
+            Finding(
+                rule.name,
+                subject,
+                decision,
+                rule.exit(asked, decision),
+                rule.improved(view, known.opening),
+                round=place.round,
+                level=place.level,
+                call_input=place.call_input,
+                before=place.before,
+                now=place.now,
+            )
+        )
+    return decision.fired
+
+
+def _fired(rule: Rule[V], view: V, known: Incident | None, subject: str, decision: Decision) -> Finding:
+    place = _place(view)
+    # Words are made where somebody will read them: an incident that has its command needs no more.
+    told = known is not None and known.command is not None and rule.on_repeat is None
+    return Finding(
+        rule.name,
+        subject,
+        decision,
+        Exit.STANDING,
+        rule.improved(view, known.opening if known is not None else None),
+        rule.severity,
+        rule.action(view),
+        "" if told else bounded.said(rule.message(view)),
+        {} if known is not None else bounded.thresholds(rule.threshold(view)),
+        {} if known is not None else bounded.shown(rule.evidence(view)),
+        bounded.told(rule.parameters(view)),
+        bounded.named(rule.facts(view)),
+        rule.on_repeat,
+        place.round,
+        place.level,
+        place.call_input,
+        place.before,
+        place.now,
+    )
+
+
+def _place(view: RoundView | CheckpointView | PresenceView) -> _Place:
+    if isinstance(view, RoundView):
+        before = view.prev.measured() if view.prev is not None else None
+        return _Place(view.now.round if view.event is None else view.event.round, None, None, before, view.now.measured())
+    if isinstance(view, CheckpointView):
+        checkpoint = view.checkpoint
+        return _Place(checkpoint.round, checkpoint.level, call_input(checkpoint))
+    return _Place(view.round)
