@@ -50,7 +50,6 @@ deploy-test: $(STAMP)  ## Check the chart, the image's recipe and the compose fi
 	@$(BIN)/python -m tests.helm.tools
 	$(BIN)/python -m pytest -n 2 -rs tests/helm tests/deploy $(ARGS)
 
-<<<<<<< HEAD
 browser-test: $(STAMP)  ## Look at the dashboard in a real browser (installs chromium where it can)
 	@$(BIN)/python -m tests.support.browser || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium fonts-inter; $(BIN)/python -m tests.support.browser; }
@@ -59,10 +58,8 @@ browser-test: $(STAMP)  ## Look at the dashboard in a real browser (installs chr
 screenshots: $(STAMP)  ## Make the README's pictures anew, by the same test
 	mkdir -p docs/images
 	LEADLINE_TEST_BROWSER=1 LEADLINE_TEST_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/dashboard/test_browser.py -k 'three_clicks or survive or phone' $(ARGS)
-=======
 soak: $(STAMP)  ## 200 sessions while Apache Kafka is stopped and started (ARGS='--seconds 600'; needs what kafka-test needs)
 	$(BIN)/python -m benchmarks.soak --seconds 60 $(ARGS)
->>>>>>> 3a6c211 (Soak: 200 sessions while the broker comes and goes, no event lost and none out of order)
 
 lint: $(STAMP)  ## Check style and types
 	$(BIN)/ruff check .
