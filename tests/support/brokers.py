@@ -329,7 +329,7 @@ class ApacheKafka:
             ["--standalone"] if len(self.nodes) == 1 else ["--initial-controllers", ",".join(other.voter for other in self.nodes)]
         )
         command = _java("128m", "kafka.tools.StorageTool", "format", *quorum, "-t", self.cluster_id, "-c", str(file))
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"Kafka's storage could not be formatted:\n{(done.stdout + done.stderr)[-2000:]}")
 

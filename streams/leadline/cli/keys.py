@@ -33,7 +33,7 @@ def new(file: str, as_json: bool) -> int:
 
 
 @keys.command("public", epilog=exits.EPILOG)
-@click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
+@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def public(file: str, as_json: bool) -> int:
     """Print the public keys of FILE, a private key's or public ones, each after a line with its id."""
