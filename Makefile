@@ -8,7 +8,7 @@ JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); [ $$n -gt
 ADAPTERS := .venv-adapters
 ADAPTER_PINS := tests/agent/adapters/constraints.txt
 
-.PHONY: help setup demo test browser-test screenshots lint format kafka-test deploy-test chaos adapters-test clean soak
+.PHONY: help setup demo test browser-test screenshots lint format kafka-test observability-test deploy-test chaos adapters-test clean soak
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,10 @@ screenshots: $(STAMP)  ## Make the README's pictures anew, by the same test
 	LEADLINE_TEST_BROWSER=1 LEADLINE_TEST_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/dashboard/test_browser.py -k 'three_clicks or survive or phone' $(ARGS)
 soak: $(STAMP)  ## 200 sessions while Apache Kafka is stopped and started (ARGS='--seconds 600'; needs what kafka-test needs)
 	$(BIN)/python -m benchmarks.soak --seconds 60 $(ARGS)
+
+observability-test: $(STAMP)  ## Check rules, alerts, dashboards and traces with Prometheus' own tools (fetched where they can be had)
+	@$(BIN)/python -m tests.observability.tools
+	$(BIN)/python -m pytest -n 2 -rs tests/observability tests/telemetry $(ARGS)
 
 lint: $(STAMP)  ## Check style and types
 	$(BIN)/ruff check .
