@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections import defaultdict
@@ -11,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from oteltap import OtelTapHttpProtobufReceiver, OtelTapHttpProtobufReceiverSettings
 
+from leadline.cli.main import cli
+from leadline.errors import Refused
 from leadline.telemetry import derive, names
 from tests.processors.running import MONITOR, ROOT, RunningWorker, Topics, bodies, until
 from tests.support.ports import free_ports
@@ -161,4 +165,29 @@ async def test_a_violation_is_one_trace_from_the_round_to_the_acknowledgement(bo
         "halt": halt.span_id.hex(),
         "resume": resume.span_id.hex(),
     }
+    _the_story_is_the_same(bootstrap, violation, verdict, accepted)
     assert derive.verdict_span(violation["incident_id"]) == int(verdict.span_id.hex(), 16)
+
+
+def _the_story_is_the_same(bootstrap: str, violation: dict[str, Any], verdict: Span, accepted: Span) -> None:
+    """``leadline story`` tells the chain with the very ids of the spans."""
+    result = CliRunner().invoke(cli, ["story", SESSION, "--bootstrap", bootstrap, "--json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert (told["session_id"], told["agents"], told["fleet"], told["ended"]) == (SESSION, ["a1"], "f1", True)
+    (incident,) = [one for one in told["incidents"] if one["incident_id"] == violation["incident_id"]]
+    assert (incident["rule"], incident["status"], incident["unanswered"]) == ("provenance-floor", "recovered", [])
+    assert incident["trace_id"] == verdict.trace_id.hex()
+    steps = [(step["what"], step.get("kind") or step.get("outcome") or "") for step in incident["steps"]]
+    assert steps[:4] == [("event", ""), ("verdict", ""), ("command", "halt"), ("ack", "accepted")]
+    assert [step for step in steps if step[0] == "command"] == [("command", "halt"), ("command", "resume")]
+    assert ("effect", "") in steps
+    assert {step.get("trace_id") for step in incident["steps"] if step["what"] != "effect"} == {verdict.trace_id.hex()}
+    assert incident["steps"][0]["distinct_source_spans"] == 4
+    assert incident["steps"][3]["span_id"] == accepted.span_id.hex()
+    text = CliRunner().invoke(cli, ["story", SESSION, "--bootstrap", bootstrap])
+    assert "provenance-floor" in text.stdout
+    assert verdict.trace_id.hex() in text.stdout
+    unknown = CliRunner().invoke(cli, ["story", "nobody", "--bootstrap", bootstrap])
+    assert isinstance(unknown.exception, Refused)
+    assert "there is no record of session 'nobody'" in str(unknown.exception)

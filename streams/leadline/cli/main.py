@@ -43,6 +43,7 @@ VERBS: Final[dict[str, Verb]] = {
     "policy": Verb("leadline.cli.policy:policy", "Check or show a policy."),
     "replay": Verb("leadline.cli.replay:replay_verb", "Judge recorded sessions offline, without a broker."),
     "send": Verb("leadline.cli.send:send", "Send recorded events to Kafka."),
+    "story": Verb("leadline.cli.story:story", "Tell what happened to one session, and why."),
     "tail": Verb("leadline.cli.tail:tail", "Follow violations, commands or dead letters."),
     "top": Verb("leadline.cli.top:top", "Show the fleet in the terminal."),
     "topics": Verb("leadline.cli.topics:topics", "Create or check the topics; print who may do what with them."),
