@@ -109,6 +109,7 @@ def _complete(spans: list[Span]) -> bool:
     return bool(found[names.RECOVERED]) and len(found[names.COMMAND]) >= 2 and len(found[names.ACK]) >= 3
 
 
+@pytest.mark.timeout(300)
 async def test_a_violation_is_one_trace_from_the_round_to_the_acknowledgement(bootstrap: str, tmp_path: Path) -> None:
     spans = await spans_of_a_run(bootstrap, tmp_path)
     ours = [span for span in spans if span.name in {one.name for one in names.SPANS}]

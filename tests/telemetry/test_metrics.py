@@ -148,6 +148,7 @@ def test_lag_is_told_in_records_and_in_seconds() -> None:
     assert monitor.samples()["leadline_lag_seconds"] == 0.0, "of partition 4 nothing is known yet"
 
 
+@pytest.mark.timeout(400)
 def test_100_000_sessions_are_as_many_series_as_100() -> None:
     """Each has ids and a fleet of its own; the first ten, and then every thousandth, a verdict and a command."""
     well, sick = (encode(made(1, session_id="SESSION", agent_id="AGENT", fleet="FLEET")) for made in (round_, sunk))

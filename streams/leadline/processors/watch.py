@@ -139,7 +139,7 @@ class Watch:
         partition, records = batch.partition, batch.records
         began = perf_counter_ns()
         folded = self._fold(records, self._sessions.loader(partition), self._policies.policy, self._now())
-        told = Told(partition, records[0].offset, records[-1].offset, len(records), folded, began)
+        told = Told(partition, records[0].offset, records[-1].offset, len(records), folded, began, records[-1].timestamp)
         self._observer.judged(told)
         if self._fault:
             self._fault("after-fold")
@@ -268,6 +268,7 @@ class Watch:
             self.through.pop(partition, None)
         self._sessions.forget(revoked)
         self._clock.drop(revoked)
+        self._observer.revoked(revoked)
 
     async def drain(self, limit_s: float) -> None:
         """For a stop: fold nothing new, store and commit what was folded."""

@@ -70,6 +70,9 @@ REASONS: Final = (
     "unknown-record",
     "key-mismatch",
     "future-timestamp",
+    "unsigned",
+    "bad-signature",
+    "foreign-key",
 )
 
 LABELS: Final = {
