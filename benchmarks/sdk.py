@@ -143,15 +143,16 @@ def measure(on: Broker, rounds: int, repeat: int) -> dict[str, Any]:
     dropped = dict.fromkeys(CASES, 0)
     for turn in range(repeat):
         for case in CASES:
-            client = connect(_GONE if case == "gone" else on.bootstrap)
-            with slowed(on.pid) if case == "slow" else contextlib.nullcontext():
-                costs = _case(client, rounds)
-            # Before it is closed: what a client without a broker holds is given up only then.
-            dropped[case] += sum(client.counters()[0].dropped.values())
-            client.close(0.5)
-            found[case].append(costs)
-            shown = ", ".join(f"{name} {cost.cpu_us:.1f} us" for name, cost in costs.items())
-            tell(f"broker {case}, {turn + 1} of {repeat}: {shown}")
+            with tempfile.TemporaryDirectory() as spool:
+                client = connect(_GONE if case == "gone" else on.bootstrap, spool=spool)
+                with slowed(on.pid) if case == "slow" else contextlib.nullcontext():
+                    costs = _case(client, rounds)
+                # Before it is closed: what a client without a broker holds is given up only then.
+                dropped[case] += sum(client.counters()[0].dropped.values())
+                client.close(0.5)
+                found[case].append(costs)
+                shown = ", ".join(f"{name} {cost.cpu_us:.1f} us" for name, cost in costs.items())
+                tell(f"broker {case}, {turn + 1} of {repeat}: {shown}")
     return {
         "rounds": rounds,
         "repeat": repeat,

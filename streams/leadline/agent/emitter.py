@@ -11,9 +11,10 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from leadline.agent.flight import Limits, OnPlaced
 from leadline.agent.forks import follow_forks
 from leadline.agent.records import DropReason
-from leadline.agent.sender import Limits, OnPlaced, Sender
+from leadline.agent.sender import Sender
 from leadline.agent.spool import Spool
 from leadline.agent.trace import active_trace
 from leadline.agent.transport import Transport

@@ -18,10 +18,9 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from leadline.agent.backlog import Backlog
+from leadline.agent.flight import NOTHING, Count, Flying, Limits, OnPlaced, close, session_of, size_of
 from leadline.agent.outbox import Entry, Outbox, rank_of
 from leadline.agent.records import DropReason, Record, after_gap, encoded
 from leadline.agent.spool import Spool
@@ -31,7 +30,7 @@ from leadline.contracts.topics import EVENTS
 from leadline.contracts.trace import TraceContext
 from leadline.errors import Malformed, Refused, Retryable
 
-__all__ = ["Count", "Limits", "OnPlaced", "Sender"]
+__all__ = ["Sender"]
 
 _log = logging.getLogger("leadline.agent")
 
@@ -47,41 +46,6 @@ _SPILL_QUEUED = 2_000
 _CHUNK = 500
 _LOST_SESSIONS = 10_000
 _JOIN_SECONDS = 2.0
-
-OnPlaced = Callable[[str, str, int, int], None]
-"""Told of each delivery: session id, event id, partition, offset."""
-
-
-class Limits(NamedTuple):
-    """Of what waits in memory."""
-
-    records: int
-    bytes: int
-
-
-@dataclass(slots=True)
-class Count:
-    """What :class:`leadline.agent.emitter.Emitted` says, as far as it is counted up."""
-
-    emitted: int = 0
-    delivered: int = 0
-    cut: int = 0
-    adopted: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-    last_error: str = ""
-    blocked: str = ""
-
-
-class _Flying:
-    """What the client has, and has not reported on. ``place``: where it is on disk, 0 where it is not."""
-
-    __slots__ = ("entry", "place", "record", "since")
-
-    def __init__(self, record: Record, place: int = 0, entry: Entry | None = None) -> None:
-        self.record = record
-        self.place = place
-        self.entry = entry
-        self.since = time.monotonic()
 
 
 class Sender:
@@ -111,7 +75,7 @@ class Sender:
         self.closing = False
         self.running = False
         self.count = Count()
-        self.flying: dict[int, _Flying] = {}
+        self.flying: dict[int, Flying] = {}
         """Oldest first, by a number of its own."""
         self._outbox = Outbox(*limits)
         self._moving = 0
@@ -147,9 +111,9 @@ class Sender:
             while inbox:
                 event, trace = inbox.popleft()
                 self.count.emitted += 1
-                for one in outbox.push(Entry(event, trace, rank_of(event), _size(event))):
+                for one in outbox.push(Entry(event, trace, rank_of(event), size_of(event))):
                     self.drop(DropReason.QUEUE_FULL)
-                    self._miss(_session(one))
+                    self._miss(session_of(one))
 
     def drop(self, reason: str, count: int = 1, error: str = "") -> None:
         """Count events that are not sent."""
@@ -294,7 +258,7 @@ class Sender:
                 entry = self._outbox.pop()
                 if entry is None:
                     return True
-                number = self._fly(_Flying(_NOTHING, entry=entry))
+                number = self._fly(Flying(NOTHING, entry=entry))
             if not self._hand_over(producer, number):
                 return False
         return True
@@ -302,13 +266,13 @@ class Sender:
     def _feed_from_disk(self, producer: Producer) -> bool:
         while (stored := self._backlog.next()) is not None:
             with self.lock:
-                number = self._fly(_Flying(stored.record, stored.id))
+                number = self._fly(Flying(stored.record, stored.id))
             if not self._hand_over(producer, number):
                 return False
             self._backlog.taken()
         return True
 
-    def _fly(self, one: _Flying) -> int:
+    def _fly(self, one: Flying) -> int:
         self._handed += 1
         self.flying[self._handed] = one
         return self._handed
@@ -340,7 +304,7 @@ class Sender:
     def _told(self, entry: Entry) -> Entry:
         """The event, saying how many of its session before it could not be kept."""
         with self.lock:
-            lost = self._lost.pop(_session(entry), 0) if self._lost else 0
+            lost = self._lost.pop(session_of(entry), 0) if self._lost else 0
         return entry if not lost else entry._replace(event=after_gap(entry.event, lost))
 
     def _encoded(self, entry: Entry) -> Record:
@@ -411,7 +375,7 @@ class Sender:
         blocked = isinstance(error, Blocked)
         told = (str(error) if isinstance(error, Retryable) else repr(error))[:500]
         producer, self._producer = self._producer, None
-        _close(producer)
+        close(producer)
         self._trouble = None
         with self.lock:
             self._take_back()
@@ -445,7 +409,7 @@ class Sender:
         if self._producer is not None:
             self.count.last_error = ""
         self._spill()
-        _close(self._producer)
+        close(self._producer)
         self._producer = None
         self._backlog.settle()
         path = self._backlog.path
@@ -470,9 +434,6 @@ class Sender:
             _log.warning("%d event%s not delivered: %.200s", lost, " was" if lost == 1 else "s were", why)
 
 
-_NOTHING = Record("", "", "", 0, b"", TraceContext())
-
-
 class _Callback:
     """Delivery callback of one record, without a closure's cell per record."""
 
@@ -484,23 +445,3 @@ class _Callback:
 
     def __call__(self, delivery: Delivery) -> None:
         self._sender.settled(delivery, self._number)
-
-
-def _close(producer: Producer | None) -> None:
-    try:
-        if producer is not None:
-            producer.close()
-    except Exception as error:
-        _log.warning("the client did not close: %r", error)
-
-
-def _session(entry: Entry) -> str:
-    """Whatever the event is."""
-    session = getattr(entry.event, "session_id", "")
-    return session if isinstance(session, str) else ""
-
-
-def _size(event: AgentEvent) -> int:
-    """Bytes that an event takes, about: its lists make the difference."""
-    listed = getattr(event, "summaries", None) or getattr(event, "facts", None) or ()
-    return 512 + 128 * len(listed)
