@@ -52,7 +52,7 @@ class Demo(NamedTuple):
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     token = tmp_path_factory.mktemp("act") / "token"
     token.write_text(TOKEN)
-    agents = "160" if SCREENSHOTS else "24"
+    agents = "96" if SCREENSHOTS else "24"
     process = subprocess.Popen(
         [sys.executable, "-m", "leadline.cli.main", "demo", "--dashboard", "--agents", agents, "--duration", "900"],
         env={name: value for name, value in os.environ.items() if not name.startswith("LEADLINE_")}
@@ -164,6 +164,9 @@ def test_why_a_session_was_halted_in_three_clicks(tab: Tab, demo: Demo) -> None:
     page = tab.page
     page.goto(demo.page)
     page.locator("table.sessions tbody tr").nth(23).wait_for()
+    if SCREENSHOTS:
+        page.locator("section[aria-label='Commands in flight'] tbody tr").first.wait_for()
+        picture(page, "fleet")
     page.get_by_role("link", name="Incidents", exact=True).click()
     found = page.locator(".records li", has_text="salience inversion").first
     found.wait_for()
@@ -215,7 +218,6 @@ def test_filters_are_in_the_address_and_survive_a_reload(tab: Tab, demo: Demo) -
     assert page.locator(".tile[aria-pressed=true]").inner_text().split()[-1] == "healthy"
     page.get_by_role("button", name="Clear filters").click()
     assert urlsplit(page.url).query == ""
-    picture(page, "fleet")
 
 
 def test_what_an_agent_calls_itself_is_text(tab: Tab, demo: Demo) -> None:
