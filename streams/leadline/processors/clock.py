@@ -1,6 +1,8 @@
 """Deadlines: when a session's time has come, a tick is written into its own partition, so that time enters the log.
 
-:class:`Clock` is a data structure and knows neither broker nor wall clock; :func:`run_clock` is the loop around it.
+When to look at which session stands in the index of the local store, beside the states: it is there again after a restart or a
+rebalance, whoever owns the partition then, and a quiet session costs no memory. :class:`Clock` keeps only the ticks that are out;
+:func:`run_clock` is the loop around it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NamedTuple
 
 from leadline.contracts.orders import Tick
@@ -20,6 +23,8 @@ from leadline.errors import LeadlineError
 from leadline.processors.faultpoints import Reach
 from leadline.processors.logs import with_fields
 from leadline.processors.outputs import Outgoing, Sent, tick
+from leadline.processors.sessions import Sessions
+from leadline.processors.table import SessionsTable
 
 __all__ = ["Clock", "Deadline", "Due", "run_clock"]
 
@@ -28,6 +33,8 @@ log = logging.getLogger(__name__)
 RETRY_MS: Final = 1000
 """How long a deadline that is still in force after its tick was handled waits for the next tick."""
 MOST_AT_ONCE: Final = 1000
+MOST_OUT: Final = 5000
+"""Ticks of one partition that are not handled yet; past that the others wait."""
 
 
 class Deadline(NamedTuple):
@@ -42,110 +49,92 @@ class Due(NamedTuple):
     """A deadline that has come, and the partition and state key it belongs to."""
 
     partition: int
-    key: str
+    key: bytes
     deadline: Deadline
 
 
 @dataclass(slots=True)
-class _Partition:
-    heap: list[tuple[int, str]] = field(default_factory=list)
-    """When to look, and at which state key; entries that no longer hold are skipped when they surface."""
-    current: dict[str, Deadline] = field(default_factory=dict)
-    outstanding: dict[str, tuple[int, int | None]] = field(default_factory=dict)
-    """By state key: the deadline its tick was written for, and that tick's offset once it is known."""
-    confirmed: list[tuple[int, str]] = field(default_factory=list)
-    """A heap of the offsets of those ticks, so that a batch looks only at the ticks it held; a stale entry matches no tick."""
+class _Out:
+    """A tick for the deadline ``at``: its offset once that is known, and when to send another, if it is to be sent again."""
 
-    def put(self, key: str, when: int) -> None:
-        heapq.heappush(self.heap, (when, key))
-        if len(self.heap) > 64 + 4 * len(self.current):
-            # Stale entries outnumber the true ones; a session that reports every second would fill the memory.
-            latest: dict[str, int] = {}
-            for at, name in self.heap:
-                deadline = self.current.get(name)
-                if deadline is not None and at >= deadline.at and name not in self.outstanding:
-                    latest[name] = max(at, latest.get(name, at))
-            self.heap = [(at, name) for name, at in latest.items()]
-            heapq.heapify(self.heap)
+    at: int
+    offset: int | None = None
+    again_at: int | None = None
+
+
+@dataclass(slots=True)
+class _Partition:
+    out: dict[bytes, _Out] = field(default_factory=dict)
+    confirmed: list[tuple[int, bytes]] = field(default_factory=list)
+    """A heap of the offsets of ticks, so that a batch looks only at the ticks it held; a stale entry matches no tick."""
 
 
 class Clock:
     """Deadlines of the partitions that this worker owns. At most one tick is out for a session's deadline."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: SessionsTable, sessions: Sessions) -> None:
+        self._table = table
+        self._sessions = sessions
         self._partitions: dict[int, _Partition] = {}
-
-    def load(self, partition: int, deadlines: Iterable[tuple[str, Deadline]]) -> None:
-        """Take over a partition with what its restored states say; what was known of it is forgotten."""
-        kept = self._partitions[partition] = _Partition()
-        kept.current = dict(deadlines)
-        kept.heap = [(deadline.at, key) for key, deadline in kept.current.items()]
-        heapq.heapify(kept.heap)
-
-    def sessions(self) -> int:
-        """Sessions that have a deadline: all that are kept."""
-        return sum(len(kept.current) for kept in self._partitions.values())
 
     def drop(self, partitions: Iterable[int]) -> None:
         for partition in partitions:
             self._partitions.pop(partition, None)
 
     def applied(self, partition: int, states: Mapping[str, SessionState | None], offset: int, now: int) -> None:
-        """A batch that ends at ``offset`` was applied and stored; ``states`` as the fold returned them."""
-        kept = self._partitions.setdefault(partition, _Partition())
-        for key, state in states.items():
-            if state is None or state.deadline is None:
-                kept.current.pop(key, None)
-                kept.outstanding.pop(key, None)
-                continue
-            deadline = Deadline(state.session_id, state.agent_id, state.deadline)
-            if kept.current.get(key) == deadline:
-                continue
-            kept.current[key] = deadline
-            out = kept.outstanding.get(key)
-            if out is None or out[0] != deadline.at:
-                kept.outstanding.pop(key, None)
-                kept.put(key, deadline.at)
+        """Batches that end at ``offset`` were applied and stored; ``states``: all that they changed."""
+        kept = self._partitions.get(partition)
+        if kept is None:
+            return
+        for key, out in list(kept.out.items()):
+            name = key.decode("utf-8", "surrogatepass")
+            if name in states:
+                state = states[name]
+                if state is None or state.deadline != out.at:
+                    del kept.out[key]
         while kept.confirmed and kept.confirmed[0][0] <= offset:
             at, key = heapq.heappop(kept.confirmed)
-            out = kept.outstanding.get(key)
-            if out is not None and out[1] == at:
+            found = kept.out.get(key)
+            if found is not None and found.offset == at:
                 # Its tick has been through the fold and the same deadline still stands: the fold deemed it early.
-                del kept.outstanding[key]
-                kept.put(key, now + RETRY_MS)
+                found.again_at = now + RETRY_MS
 
     def due(self, now: int, most: int = MOST_AT_ONCE) -> list[Due]:
-        """Take out what is due; each is outstanding from now on."""
+        """What is due; each is out from now on. Sessions whose deadline has moved on are placed anew."""
         found: list[Due] = []
-        for number, kept in self._partitions.items():
-            while kept.heap and kept.heap[0][0] <= now and len(found) < most:
-                _, key = heapq.heappop(kept.heap)
-                deadline = kept.current.get(key)
-                if deadline is None or key in kept.outstanding:
+        if not self._sessions.settled:
+            return found
+        for number in self._sessions.partitions:
+            kept = self._partitions.setdefault(number, _Partition())
+            # Looked at before any of it is changed, and no more at once than the loop can bear.
+            for at, key in list(islice(self._table.placed_before(number, now), MOST_AT_ONCE + len(kept.out))):
+                out = kept.out.get(key)
+                if out is not None and (out.again_at is None or out.again_at > now):
                     continue
-                if deadline.at > now:
-                    continue  # Moved on; its own entry is in the heap.
-                kept.outstanding[key] = (deadline.at, None)
-                found.append(Due(number, key, deadline))
+                if len(found) >= most or (out is None and len(kept.out) >= MOST_OUT):
+                    break
+                mark = self._sessions.due(number, at, key, now)
+                if mark is None or mark.deadline is None:
+                    kept.out.pop(key, None)
+                    continue
+                kept.out[key] = _Out(mark.deadline)
+                found.append(Due(number, key, Deadline(mark.session_id, mark.agent_id, mark.deadline)))
         return found
 
     def sent(self, due: Due, offset: int) -> None:
         """The tick for ``due`` was confirmed at ``offset``."""
         kept = self._partitions.get(due.partition)
-        if kept is not None and kept.outstanding.get(due.key) == (due.deadline.at, None):
-            kept.outstanding[due.key] = (due.deadline.at, offset)
+        out = kept.out.get(due.key) if kept else None
+        if kept is not None and out is not None and out.at == due.deadline.at and out.offset is None:
+            out.offset = offset
             heapq.heappush(kept.confirmed, (offset, due.key))
 
     def failed(self, due: Due, now: int) -> None:
         """The tick for ``due`` could not be written: it will be due again."""
         kept = self._partitions.get(due.partition)
-        if kept is not None and kept.outstanding.get(due.key) == (due.deadline.at, None):
-            del kept.outstanding[due.key]
-            kept.put(due.key, now + RETRY_MS)
-
-    def next(self) -> int | None:
-        """When to look again, milliseconds since 1970."""
-        return min((kept.heap[0][0] for kept in self._partitions.values() if kept.heap), default=None)
+        out = kept.out.get(due.key) if kept else None
+        if out is not None and out.at == due.deadline.at and out.offset is None:
+            out.again_at = now + RETRY_MS
 
 
 async def run_clock(
@@ -154,14 +143,12 @@ async def run_clock(
     ready: Callable[[], bool],
     now: Callable[[], int],
     counts: Counter[str],
-    poll_s: float = 0.25,
+    poll_s: float = 0.1,
     fault: Reach | None = None,
 ) -> None:
     """Write ticks as deadlines come, until cancelled. ``ready``: false while partitions change hands."""
     while True:
-        upcoming = clock.next()
-        wait_s = poll_s if upcoming is None else min(poll_s, max(0.0, (upcoming - now()) / 1000))
-        await asyncio.sleep(max(wait_s, 0.005))
+        await asyncio.sleep(poll_s)
         if not ready():
             continue
         due = clock.due(now())

@@ -13,6 +13,7 @@ from faust.types import TP
 from leadline.contracts.topics import EVENTS
 from leadline.processors.fencing import Ownership
 from leadline.processors.fetch import Fetch
+from leadline.processors.table import Change
 from leadline.settings import Settings
 
 __all__ = ["MonitorApp"]
@@ -81,6 +82,11 @@ class MonitorApp(faust.App):  # type: ignore[misc]
         if done:
             self.consumer._committed_offset.update(tps)
         return done
+
+    def restorer(self, topic: str) -> Callable[[int, list[Change]], None] | None:
+        """What applies records of ``topic``, where that is a table's changelog."""
+        table = self.tables._changelogs.get(topic)
+        return None if table is None else table.restore
 
     def generation(self) -> int:
         """Changes whenever partitions may have changed hands."""

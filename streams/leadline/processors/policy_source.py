@@ -7,10 +7,13 @@ counted. Reads only files and needs no stream engine.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import stat
+import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -117,4 +120,24 @@ class PolicySource:
         """Poll once a second, off the event loop, for ever."""
         while self._file:
             await asyncio.sleep(_EVERY_S)
-            await asyncio.to_thread(self.poll)
+            await _aside(self.poll)
+
+
+async def _aside(call: Callable[[], object]) -> None:
+    """Run ``call`` in a thread that keeps no process alive: a file system that hangs must not keep a worker from ending."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def end() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    def run() -> None:
+        try:
+            call()
+        finally:
+            with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+                loop.call_soon_threadsafe(end)
+
+    threading.Thread(target=run, name="policy", daemon=True).start()
+    await done

@@ -1,48 +1,60 @@
 """The sessions table: one record a session, in RocksDB per partition, with the changelog ``leadline.sessions``.
 
-States are written back now and then: as one RocksDB write, and as changelog records on the very partition of their events; the
-stored changelog offset is noted once all of them are confirmed. Reads go through a bounded cache of decoded states.
+A partition's store holds three things:
+
+- ``state key -> state``; where the session stands in the index, the state's bytes follow eight bytes that say under which time;
+- the index, ``\\0`` ``time`` ``state key``: sessions by a time at which to look at their deadline. A deadline that moves on is
+  not moved in the index: the session is found too early, once, and placed anew (:mod:`leadline.processors.clock`). So a session
+  that reports every second costs the index next to nothing, and one that is quiet costs no memory at all;
+- the engine's own note of how far the changelog is in it.
+
+The changelog has the states alone. Of two states of a session the one with the higher watermark is the newer, whatever their
+order: a worker that was declared dead may still have finished a write. Where an older one stands last, the newer is written again
+(:attr:`SessionsTable.regressed`), as compaction keeps the last.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import faust
 import msgspec
 import rocksdict
 from faust.types import TP
 
-from leadline.contracts.session_state import Incident, SessionState, decode_state, encode_state
+from leadline.contracts.session_state import Incident
 from leadline.contracts.topics import SESSIONS
-from leadline.processors.clock import Deadline
 from leadline.processors.logs import with_fields
-from leadline.processors.outputs import Outgoing, Sent
 
-__all__ = ["STORE_OPTIONS", "Sessions", "SessionsTable", "Survey", "Taken"]
+__all__ = ["GONE_AT", "STORE_OPTIONS", "Change", "Mark", "Row", "SessionsTable", "mark_of", "place"]
 
 log = logging.getLogger(__name__)
 
 STORE_OPTIONS = {
     # The engine's default block cache is 2 GiB for each partition.
-    "block_cache_size": 16 * 1024 * 1024,
+    "block_cache_size": 8 * 1024 * 1024,
     "write_buffer_size": 8 * 1024 * 1024,
     "max_write_buffer_number": 2,
     "target_file_size_base": 16 * 1024 * 1024,
     "max_open_files": 256,
+    "bloom_filter_size": 10,
 }
 """Explicit and small. Never set ``ttl``: it expires live sessions."""
 
-_YIELD_EVERY = 500
+GONE_AT: Final = "offset"
+"""Header of a tombstone: the watermark at which the session was removed."""
+
+_INDEX: Final = b"\0"
+_TIME: Final = 8
+_MOST_GONE: Final = 50_000
+"""Removals remembered for each partition, to tell a late write of a removed session from a session that begins anew."""
 
 
-class _Mark(msgspec.Struct):
-    """The fields of a stored state that restoring needs; the rest is skipped unread."""
+class Mark(msgspec.Struct):
+    """The fields of a stored state that restoring and the clock need; the rest is skipped unread."""
 
     session_id: str
     agent_id: str
@@ -51,7 +63,41 @@ class _Mark(msgspec.Struct):
     incidents: tuple[Incident, ...] = ()
 
 
-_mark = msgspec.json.Decoder(_Mark)
+_decoder = msgspec.json.Decoder(Mark)
+
+
+def mark_of(body: bytes) -> Mark | None:
+    """``None`` where the bytes are no state."""
+    try:
+        return _decoder.decode(body)
+    except msgspec.MsgspecError:
+        return None
+
+
+def place(deadline: int | None, placed: int | None) -> int | None:
+    """Where a session with this deadline is to stand in the index, never later than that; ``placed``: where it stands now."""
+    if deadline is None:
+        return placed
+    return deadline if placed is None or deadline < placed else placed
+
+
+class Row(NamedTuple):
+    """A change of the local store. ``body`` absent: the state is removed. ``placed``: its place in the index from now on;
+    ``was``: the place it had."""
+
+    key: bytes
+    body: bytes | None
+    placed: int | None = None
+    was: int | None = None
+
+
+class Change(NamedTuple):
+    """A record of the changelog, as it is restored. ``body`` absent: a tombstone, ``gone_at`` its watermark where it has one."""
+
+    offset: int
+    key: bytes
+    body: bytes | None
+    gone_at: int | None = None
 
 
 class SessionsTable(faust.Table):  # type: ignore[misc]
@@ -59,27 +105,115 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
 
     logger = logging.getLogger("faust.leadline")
 
-    def get_bytes(self, partition: int, key: bytes) -> bytes | None:
-        value: bytes | None = self.data._db_for_partition(partition).get(key)
-        return value
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.applied: dict[int, int] = {}
+        """By partition, the highest changelog offset that was read or written."""
+        self.regressed: dict[int, dict[bytes, int]] = {}
+        """By partition, the keys whose last record in the changelog is older than their state here, with that record's offset."""
+        self._gone: dict[int, dict[bytes, int]] = {}
+        self._own: dict[int, list[tuple[int, int]]] = {}
+        """By partition, ranges of offsets that are this worker's own and do not follow what was applied."""
 
-    def put_all(self, partition: int, items: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """One atomic write; ``None`` removes."""
+    def look_up(self, partition: int, key: bytes) -> tuple[bytes | None, int | None]:
+        """A state's bytes, and its place in the index."""
+        return _unpack(self.data._db_for_partition(partition).get(key))
+
+    def get_bytes(self, partition: int, key: bytes) -> bytes | None:
+        return self.look_up(partition, key)[0]
+
+    def put_all(self, partition: int, rows: Iterable[Row]) -> None:
+        """One atomic write."""
         batch = rocksdict.WriteBatch(raw_mode=True)
-        for key, value in items:
-            if value is None:
+        for key, body, placed, was in rows:
+            if was is not None and (body is None or was != placed):
+                batch.delete(_entry(was, key))
+            if body is None:
                 batch.delete(key)
+            elif placed is None:
+                batch.put(key, body)
             else:
-                batch.put(key, value)
+                batch.put(key, placed.to_bytes(_TIME, "big") + body)
+                if was != placed:
+                    batch.put(_entry(placed, key), b"")
         self.data._db_for_partition(partition).write(batch)
 
+    def unplace(self, partition: int, at: int, key: bytes) -> None:
+        """Remove an entry of the index that stands for nothing."""
+        self.data._db_for_partition(partition).delete(_entry(at, key))
+
+    def placed_before(self, partition: int, until: int) -> Iterator[tuple[int, bytes]]:
+        """The index in order of time, up to and with ``until``: time and state key."""
+        for entry in self.data._db_for_partition(partition).keys(from_key=_INDEX):
+            if not entry.startswith(_INDEX):
+                return
+            at = int.from_bytes(entry[1 : 1 + _TIME], "big")
+            if at > until:
+                return
+            yield at, entry[1 + _TIME :]
+
     def note_changelog(self, partition: int, offset: int) -> None:
-        """Everything up to this changelog offset is in the local store."""
+        """Everything up to this changelog offset is in the local store; less is noted while something is to be written again."""
+        self.applied[partition] = max(offset, self.applied.get(partition, -1))
+        regressed = self.regressed.get(partition)
+        if regressed:
+            offset = min(offset, *regressed.values()) - 1
         self.data.set_persisted_offset(TP(SESSIONS.name, partition), offset)
 
-    def items_of(self, partition: int) -> Iterable[tuple[bytes, bytes]]:
-        pairs: Iterable[tuple[bytes, bytes]] = self.data._visible_items(self.data._db_for_partition(partition))
-        return pairs
+    def wrote(self, partition: int, keys: Iterable[bytes], first: int, last: int, number: int) -> None:
+        """This worker's records with these keys are confirmed, ``number`` of them from offset ``first`` to ``last``.
+
+        The note of the changelog moves on over what is known to be this worker's: a record of somebody else in between is looked
+        at first (:meth:`gap`).
+        """
+        regressed = self.regressed.get(partition)
+        if regressed:
+            for key in keys:
+                regressed.pop(key, None)
+        own = self._own.setdefault(partition, [])
+        if last - first + 1 == number:
+            own.append((first, last))
+        self._advance(partition)
+
+    def _advance(self, partition: int) -> None:
+        own, applied = self._own.get(partition, []), self.applied.get(partition, -1)
+        upto = applied
+        while own and own[0][0] <= upto + 1:
+            upto = max(upto, own.pop(0)[1])
+        if upto > applied:
+            self.note_changelog(partition, upto)
+
+    def gap(self, partition: int, end: int) -> tuple[int, int] | None:
+        """Offsets, from and before, of the changelog that ends at ``end``, which neither were restored nor are this worker's."""
+        start, own = self.applied.get(partition, -1) + 1, self._own.get(partition)
+        if own:
+            end = min(end, own[0][0])
+        return (start, end) if start < end else None
+
+    def inspect(self, partition: int, changes: Sequence[Change], end: int) -> list[bytes]:
+        """Records that somebody wrote before offset ``end`` while this worker owned the partition; the keys they set back."""
+        last = {each.key: each for each in changes}
+        found = self.regressed.setdefault(partition, {})
+        behind = []
+        for key, (offset, _, body, gone_at) in last.items():
+            ours = self.get_bytes(partition, key)
+            mark = mark_of(body) if body is not None else None
+            theirs = mark.offset if mark else -1 if gone_at is None else gone_at
+            kept = mark_of(ours) if ours is not None else None
+            if theirs < (kept.offset if kept else self.gone_at(partition, key)) or (ours is None) != (body is None):
+                found[key] = offset
+                behind.append(key)
+        self.note_changelog(partition, end - 1)
+        self._advance(partition)
+        return behind
+
+    def items_of(self, partition: int) -> Iterator[tuple[bytes, bytes, int | None]]:
+        """Every state: key, bytes, place in the index."""
+        for key, value in self.data._visible_items(self.data._db_for_partition(partition)):
+            if not key.startswith(_INDEX):
+                body, placed = _unpack(value)
+                if body is not None:
+                    yield key, body, placed
 
     def _open_all(self, partitions: Iterable[int]) -> None:
         """Open the local copies; one that is damaged is only a copy: it is put aside, and the changelog restores it."""
@@ -102,7 +236,11 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
         await super().on_rebalance(assigned, revoked, newly_assigned, generation_id)
         ours = {tp.partition: tp for tp in assigned if tp.topic == SESSIONS.name}
         kept = {number: self.persisted_offset(tp) for number, tp in ours.items()}
-        if not any(offset is not None for offset in kept.values()):
+        self.applied = {number: offset for number, offset in kept.items() if offset is not None}
+        self.regressed = {}
+        self._gone = {}
+        self._own = {}
+        if not self.applied:
             return
         for tp, end in (await self.app.consumer.highwaters(*ours.values())).items():
             offset = kept[tp.partition]
@@ -123,168 +261,84 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
         if path.exists():
             shutil.rmtree(path)
         store._db_for_partition(partition)
+        for known in (self.applied, self.regressed, self._gone, self._own):
+            known.pop(partition, None)
 
     def apply_changelog_batch(self, batch: Iterable[Any]) -> None:
-        """Restore from the changelog.
-
-        A worker that was declared dead but still finished a write leaves an older state behind a newer one: of two states
-        the one with the higher watermark stays.
-        """
-        events = list(batch)
-        latest: dict[tuple[int, bytes], int] = {}
-        kept = []
-        for event in events:
+        """What the engine restores record by record; :meth:`restore` has had most of it, and passes over what it has seen."""
+        changes: dict[int, list[Change]] = {}
+        for event in batch:
             message = event.message
-            place = message.partition, message.key
-            if message.value is not None:
-                mark = _watermark(message.value)
-                known = latest.get(place)
-                if known is None:
-                    stored = self.get_bytes(*place)
-                    known = -1 if stored is None else _watermark(stored)
-                if mark < known:
-                    continue
-                latest[place] = mark
-            else:
-                latest[place] = -1
-            kept.append(event)
-        super().apply_changelog_batch(kept)
-        ends: dict[int, int] = {}
-        for event in events:
-            ends[event.message.partition] = max(event.message.offset, ends.get(event.message.partition, -1))
-        for partition, offset in ends.items():
-            self.note_changelog(partition, offset)
+            changes.setdefault(message.partition, []).append(
+                change(message.offset, message.key, message.value, getattr(message, "headers", None))
+            )
+        for partition, found in changes.items():
+            self.restore(partition, found)
 
-
-def _watermark(value: bytes) -> int:
-    try:
-        return _mark.decode(value).offset
-    except msgspec.MsgspecError:
-        return -1
-
-
-class Survey(NamedTuple):
-    """What a restored partition holds: every deadline by state key, the highest event offset that any state has seen, and what is
-    open, by state key."""
-
-    deadlines: list[tuple[str, Deadline]]
-    watermark: int
-    incidents: list[tuple[str, tuple[Incident, ...]]]
-
-
-class Taken(NamedTuple):
-    """States that are to be written, by partition: as they are, and as bytes by their bytes key (``None``: to be removed)."""
-
-    states: dict[int, dict[str, SessionState | None]]
-    items: dict[int, list[tuple[bytes, bytes | None]]]
-
-    def records(self) -> list[Outgoing]:
-        """For the changelog, each on the partition of its events."""
-        return [Outgoing(SESSIONS.name, partition, key, value) for partition, items in self.items.items() for key, value in items]
-
-
-class Sessions:
-    """Typed states over a :class:`SessionsTable`, written back in one go.
-
-    What :meth:`apply` was given is what :meth:`loader` gives at once; it reaches the store by :meth:`take` and :meth:`store`. The
-    cache never lets go of a state that the store does not have yet. ``cache_size``: states kept beyond those, in all partitions.
-    """
-
-    def __init__(self, table: SessionsTable, cache_size: int) -> None:
-        self._table = table
-        self._cache_size = cache_size
-        self._cache: dict[int, dict[str, SessionState | None]] = {}
-        self._dirty: dict[int, dict[str, None]] = {}
-        self.unwritten = 0
-        """States that were applied and not taken yet."""
-
-    def loader(self, partition: int) -> Callable[[str], SessionState | None]:
-        """``load`` as the fold wants it. Raises :class:`~leadline.errors.Malformed` when the store holds no state there."""
-        cache = self._cache.setdefault(partition, {})
-        get, missing = self._table.get_bytes, object()
-
-        def load(key: str) -> SessionState | None:
-            state = cache.get(key, missing)
-            if state is not missing:
-                return state  # type: ignore[return-value]
-            value = get(partition, _key(key))
-            return None if value is None else decode_state(value)
-
-        return load
-
-    def apply(self, partition: int, states: Mapping[str, SessionState | None]) -> None:
-        """These states are the newest."""
-        cache = self._cache.setdefault(partition, {})
-        dirty = self._dirty.setdefault(partition, {})
-        before = len(dirty)
-        for key, state in states.items():
-            cache.pop(key, None)  # So that it stands last: the first ones go first.
-            cache[key] = state
-            dirty[key] = None
-        self.unwritten += len(dirty) - before
-
-    def take(self) -> Taken:
-        """All that was applied since the last time, encoded now: later changes do not show in it."""
-        states = {
-            partition: {key: self._cache[partition][key] for key in keys} for partition, keys in self._dirty.items() if keys
-        }
-        items = {
-            partition: [(_key(key), None if state is None else encode_state(state)) for key, state in kept.items()]
-            for partition, kept in states.items()
-        }
-        self._dirty = {}
-        self.unwritten = 0
-        return Taken(states, items)
-
-    def store(self, taken: Taken) -> None:
-        """Write to the local store: one write a partition."""
-        for partition, items in taken.items.items():
-            self._table.put_all(partition, items)
-            self._evict(partition, taken.states[partition])
-
-    def note(self, confirmed: Iterable[Sent]) -> None:
-        """The changelog has what the store has, up to these records."""
-        ends: dict[int, int] = {}
-        for sent in confirmed:
-            ends[sent.partition] = max(sent.offset, ends.get(sent.partition, -1))
-        for partition, offset in ends.items():
-            self._table.note_changelog(partition, offset)
-
-    def _evict(self, partition: int, written: Mapping[str, SessionState | None]) -> None:
-        cache, dirty = self._cache.get(partition, {}), self._dirty.get(partition, {})
-        for key, state in written.items():
-            if state is None and key not in dirty:
-                cache.pop(key, None)
-        over = len(cache) - self._cache_size // max(1, len(self._cache))
-        if over > 0:
-            for key in [key for key in islice(cache, over) if key not in dirty]:
-                del cache[key]
-
-    def forget(self, partitions: Iterable[int]) -> None:
-        """Drop the states of partitions that may have changed hands, also those that were not written."""
-        for partition in partitions:
-            self._cache.pop(partition, None)
-            self.unwritten -= len(self._dirty.pop(partition, ()))
-
-    async def survey(self, partition: int) -> Survey:
-        """Go once over all stored states of a partition; gives way to others from time to time."""
-        found = Survey([], -1, [])
-        for number, (key, value) in enumerate(self._table.items_of(partition)):
-            if number % _YIELD_EVERY == 0:
-                await asyncio.sleep(0)
-            try:
-                mark = _mark.decode(value)
-            except msgspec.MsgspecError:
+    def restore(self, partition: int, changes: Sequence[Change]) -> None:
+        """Apply records of the changelog, ascending offsets. Those that were applied already are passed over."""
+        seen = self.applied.get(partition, -1)
+        changes = [each for each in changes if each.offset > seen]
+        if not changes:
+            return
+        database = self.data._db_for_partition(partition)
+        gone = self._gone.setdefault(partition, {})
+        regressed = self.regressed.setdefault(partition, {})
+        keys = list({each.key for each in changes})
+        stored = {key: _unpack(value) for key, value in zip(keys, database.get(keys), strict=True)}
+        known: dict[bytes, int] = {}
+        latest: dict[bytes, tuple[bytes | None, int | None]] = {}
+        for offset, key, body, gone_at in changes:
+            mark = None if body is None else mark_of(body)
+            watermark = (gone_at if body is None else mark.offset if mark else None) or 0
+            best = known.get(key)
+            if best is None:
+                old = stored[key][0]
+                old_mark = None if old is None else mark_of(old)
+                best = old_mark.offset if old_mark else gone.get(key, -1)
+            # A tombstone that does not say when it was written is taken at its word.
+            if watermark < best and (body is not None or gone_at is not None):
+                regressed[key] = offset
+                known[key] = best
                 continue
-            if mark.offset > found.watermark:
-                found = found._replace(watermark=mark.offset)
-            if mark.incidents:
-                found.incidents.append((key.decode("utf-8", "surrogatepass"), mark.incidents))
-            if mark.deadline is not None:
-                deadline = Deadline(mark.session_id, mark.agent_id, mark.deadline)
-                found.deadlines.append((key.decode("utf-8", "surrogatepass"), deadline))
-        return found
+            regressed.pop(key, None)
+            if body is None:
+                known[key] = -1 if gone_at is None else gone_at
+                if gone_at is not None:
+                    gone.pop(key, None)
+                    gone[key] = gone_at
+            else:
+                known[key] = watermark
+                gone.pop(key, None)
+            latest[key] = body, mark.deadline if mark else None
+        rows = []
+        for key, (body, deadline) in latest.items():
+            was = stored[key][1]
+            rows.append(Row(key, body, place(deadline, was), was))
+        self.put_all(partition, rows)
+        while len(gone) > _MOST_GONE:
+            del gone[next(iter(gone))]
+        self.note_changelog(partition, changes[-1].offset)
+
+    def gone_at(self, partition: int, key: bytes) -> int:
+        """The watermark at which a session was removed, where that is still known; else -1."""
+        return self._gone.get(partition, {}).get(key, -1)
 
 
-def _key(key: str) -> bytes:
-    return key.encode("utf-8", "surrogatepass")
+def change(offset: int, key: bytes, body: bytes | None, headers: Any) -> Change:
+    """A record of the changelog from what a client of either library gives."""
+    if body is not None or not headers:
+        return Change(offset, key, body)
+    said = dict(headers).get(GONE_AT)
+    return Change(offset, key, None, int(said) if said and said.isdigit() else None)
+
+
+def _entry(at: int, key: bytes) -> bytes:
+    return _INDEX + at.to_bytes(_TIME, "big") + key
+
+
+def _unpack(value: bytes | None) -> tuple[bytes | None, int | None]:
+    # A time in milliseconds begins with a zero byte for the next two million years, and no state does.
+    if value is None or value[:1] != b"\0":
+        return value, None
+    return value[_TIME:], int.from_bytes(value[:_TIME], "big")

@@ -71,7 +71,7 @@ def show(monitor: Monitor, telemetry: Telemetry, settings: Settings) -> None:
         Sources(
             ready=app.flowing,
             lag_records=lambda: dict(monitor.progress.lag),
-            sessions=monitor.clock.sessions,
+            sessions=monitor.sessions.number,
             state_bytes=lambda: _size(settings.data_dir),
             restore_left=app.restore_left,
             counts=lambda: monitor.counts,

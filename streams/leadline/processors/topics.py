@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from leadline.contracts.topics import DEAD_LETTERS, EVENTS, SESSIONS, TOPICS, Topic
@@ -20,7 +20,7 @@ from leadline.processors.logs import with_fields
 from leadline.security.refusals import Refusals
 from leadline.settings import BOOTSTRAP, Settings, client_configs, no_broker
 
-__all__ = ["Finding", "check", "create", "ensure", "problems", "require", "require_seen"]
+__all__ = ["Finding", "check", "create", "ensure", "identity", "problems", "require", "require_same", "require_seen"]
 
 log = logging.getLogger(__name__)
 
@@ -192,6 +192,32 @@ def ensure(settings: Settings) -> int:
             if time.monotonic() >= deadline:
                 raise BrokerError(f"{error}; waited {settings.broker_away_s:g} s in all (LEADLINE_BROKER_AWAY_S)") from None
             time.sleep(0.5)
+
+
+def identity(settings: Settings, timeout_s: float = 10.0) -> str | None:
+    """What tells this ``leadline.events`` from one that is made anew under its name; ``None`` where the broker does not say."""
+    try:
+        found = _Admin(settings).describe_topics(TopicCollection([EVENTS.name]), request_timeout=timeout_s)
+        known = found[EVENTS.name].result(timeout_s + 5).topic_id
+    except (KafkaException, TimeoutError):
+        return None
+    text = str(known)
+    return text if known is not None and text.strip("A=-0") else None
+
+
+def require_same(settings: Settings, known: str | None) -> None:
+    """Refuse to go on where ``leadline.events`` is gone, or is another than ``known`` (:func:`identity`).
+
+    Raises :class:`TopicMismatch`; :class:`BrokerError` when no broker answers.
+    """
+    require(check(settings))
+    now = identity(settings)
+    if known is not None and now is not None and now != known:
+        raise TopicMismatch(
+            f"topic {EVENTS.name} was made anew while this worker ran; the sessions in {SESSIONS.name} belong to the old one. "
+            f"To begin without them, stop all workers, delete {SESSIONS.name} and the data directories, and run "
+            "`leadline topics create`."
+        )
 
 
 def require_seen(watermarks: Mapping[int, int], ends: Mapping[int, int]) -> None:

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mode import CrashingSupervisor
@@ -28,15 +29,17 @@ from leadline.processors import faultpoints
 from leadline.processors.app import events_topic, make_app
 from leadline.processors.clock import Clock, run_clock
 from leadline.processors.engine import MonitorApp
+from leadline.processors.guard import read_changelog, run_guard
 from leadline.processors.health import Page, Pages, json_page
 from leadline.processors.heartbeat import run_heartbeat
 from leadline.processors.outputs import Delivery
 from leadline.processors.policy_source import PolicySource
 from leadline.processors.progress import Progress
 from leadline.processors.send import Sender, producer_config
+from leadline.processors.sessions import Sessions
 from leadline.processors.signed import checked, signing
 from leadline.processors.silences import SilenceSource
-from leadline.processors.table import STORE_OPTIONS, Sessions, SessionsTable
+from leadline.processors.table import STORE_OPTIONS, SessionsTable
 from leadline.processors.topics import require_seen
 from leadline.processors.watch import Fold, Watch
 from leadline.settings import Settings
@@ -87,7 +90,7 @@ def wire(
     table = make_table(app)
     fault = faultpoints.armed(settings.test_fault)
     sessions = Sessions(table, settings.cache_sessions)
-    clock = Clock()
+    clock = Clock(table, sessions)
     policies = PolicySource(policy, settings.policy_file, counts)
     silences = SilenceSource(settings, now, counts)
     watch = Watch(
@@ -122,8 +125,8 @@ def wire(
             if seen:
                 require_seen(seen, await app.ends(EVENTS.name, seen))
             for partition, survey in found.items():
-                clock.load(partition, survey.deadlines)
                 observer.restored(partition, survey.incidents)
+                sessions.again(partition, list(table.regressed.get(partition, ())))
             if fault:
                 fault("after-restore")
         except Exception as error:
@@ -136,6 +139,17 @@ def wire(
         await app.fetch.stop()
         await sender.close(1.0)
 
+    async def guard() -> None:
+        await run_guard(
+            table,
+            lambda: app.ends(SESSIONS.name, app.active_partitions(SESSIONS.name)),
+            lambda: app.flowing() and not watch.flushing,
+            app.generation,
+            watch.write_again,
+            partial(read_changelog, settings),
+            settings.session_timeout_s / 3,
+        )
+
     async def follow_policy() -> None:
         await policies.watch()
 
@@ -143,6 +157,7 @@ def wire(
         await silences.watch()
 
     app.task(tick)
+    app.task(guard)
     app.task(follow_silences)
     app.task(heartbeat)
     app.task(follow_policy)
@@ -150,6 +165,7 @@ def wire(
     table.on_recover(restored)
     app.before_stop = before_stop
     app.when_ready.append(observer.rebalanced)
+    app.when_ready.append(watch.resume)
     progress = Progress(time.monotonic())
     pages = _pages(app, progress, counts, settings.stall_s)
     return Monitor(app, watch, clock, sessions, delivery, counts, progress, policies, pages)

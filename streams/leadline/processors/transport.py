@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 import aiokafka
@@ -22,6 +22,7 @@ from faust.types import TP
 
 from leadline.contracts.topics import EVENTS
 from leadline.processors.credentials import aiokafka_config
+from leadline.processors.table import change
 from leadline.settings import Settings
 
 __all__ = ["SCHEME", "Transport", "register"]
@@ -50,6 +51,30 @@ class _Listener(driver.ConsumerRebalanceListener):  # type: ignore[misc]
 class Consumer(driver.Consumer):  # type: ignore[misc]
     logger = _log
     RebalanceListener = _Listener
+
+    async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Any]]:
+        """Records one by one, as the engine takes them; but those of a changelog that is restored are applied here, in batches,
+        and only the last of each batch goes on, so that the engine knows how far the restore is."""
+        records, active = await self._wait_next_records(timeout)
+        if not records or self.should_stop:
+            return
+        if not self.flow_active:
+            await self.perform_seek()
+            return
+        generation = self.app.consumer_generation_id
+        for tp, found in records.items():
+            if not found or (active is not None and tp not in active and tp not in self._buffered_partitions):
+                continue
+            await asyncio.sleep(0)
+            if generation != self.app.consumer_generation_id or not self.flow_active:
+                return
+            restore = self.app.restorer(tp.topic)
+            if restore is None:
+                for record in found:
+                    yield tp, self._to_message(tp, record)
+                continue
+            restore(tp.partition, [change(each.offset, each.key, each.value, each.headers) for each in found])
+            yield tp, self._to_message(tp, found[-1])
 
     def _new_consumer_thread(self) -> Any:
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)

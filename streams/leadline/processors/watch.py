@@ -32,7 +32,7 @@ from leadline.processors.logs import traced, with_fields
 from leadline.processors.outbox import Outbox
 from leadline.processors.outputs import Delivery, dead_letter, outgoing
 from leadline.processors.policy_source import PolicySource
-from leadline.processors.table import Sessions
+from leadline.processors.sessions import Sessions
 from leadline.settings import Settings
 from leadline.telemetry.observer import UNOBSERVED, Observer
 from leadline.telemetry.observer import Batch as Told
@@ -105,6 +105,7 @@ class Watch:
         self._to_commit: dict[int, int] = {}
         self._acked = asyncio.Event()
         self._stopping = False
+        self.flushing = False
 
     async def consume(self, stream: Any) -> None:
         """The agent. Ends only by an exception, and any exception ends the worker: what was not stored comes again."""
@@ -149,7 +150,7 @@ class Watch:
             [dead_letter(letter, now) for letter in folded.dead_letters],
             lambda: self._observer.delivered(told),
         )
-        self._sessions.apply(partition, folded.states)
+        self._sessions.apply(partition, folded.states, records[-1].offset)
         self._generation = batch.generation
         self._folded[partition] = records[-1].offset + 1
         self._count(len(records), folded)
@@ -190,12 +191,15 @@ class Watch:
                     pass
             self._now_or_never.clear()
             self._work.clear()
+            self.flushing = True
             try:
                 await self._flush()
             except _Lost:
+                self._sessions.settled = True
                 log.info("partitions changed hands in the middle of a flush; its records come again")
+            self.flushing = False
             self._room.set()
-            if not self._folded:
+            if not self._folded and not self._work.is_set():
                 self._clean.set()
 
     async def _flush(self) -> None:
@@ -220,7 +224,7 @@ class Watch:
             self._fault("after-changelog")
         if not self._app.ownership.holds(generation):
             raise _Lost
-        self._sessions.note(confirmed)
+        self._sessions.note(taken, confirmed)
         for partition, end in through.items():
             self.through[partition] = end
             self._to_commit[partition] = end
@@ -247,6 +251,18 @@ class Watch:
                 del self._to_commit[partition]
         if self._fault:
             self._fault("after-commit")
+
+    def write_again(self, partition: int, keys: Iterable[bytes]) -> None:
+        """Sessions of this worker whose last record in the changelog is an older one."""
+        self._sessions.again(partition, keys)
+        self.resume()
+
+    def resume(self) -> None:
+        """Partitions are settled: write what is to be written again."""
+        if self._sessions.unwritten:
+            self._generation = self._app.generation()
+            self._clean.clear()
+            self._work.set()
 
     async def quiesce(self, partitions: Iterable[int], limit_s: float) -> None:
         """Before partitions change hands: store and commit what was folded, then forget their states.

@@ -115,7 +115,7 @@ def _run(settings: Settings, policy: Policy, fold: Fold, now: Callable[[], int])
     if settings.http_port:
         port = loop.run_until_complete(monitor.pages.start(settings.http_host, settings.http_port))
         log.info("pages are served", extra=with_fields(at=f"http://{settings.http_host}:{port}/"))
-    worker = _Worker(monitor, settings, loop)
+    worker = _Worker(monitor, settings, loop, topics.identity(settings))
     try:
         worker.execute_from_commandline()
     except SystemExit:
@@ -160,7 +160,9 @@ def _code(reason: BaseException | None) -> int:
 class _Worker(faust.worker.Worker):  # type: ignore[misc]
     """Faust's worker with an end that comes for certain, a watch over the broker, and no debugger on a signal."""
 
-    def __init__(self, monitor: Monitor, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, monitor: Monitor, settings: Settings, loop: asyncio.AbstractEventLoop, identity: str | None = None
+    ) -> None:
         super().__init__(
             monitor.app,
             loop=loop,
@@ -175,6 +177,8 @@ class _Worker(faust.worker.Worker):  # type: ignore[misc]
         self._monitor = monitor
         self._settings = settings
         self._timer: threading.Timer | None = None
+        self._identity = identity
+        self._looking: asyncio.Future[Any] | None = None
         monitor.app.when_ready.append(self._on_ready)
 
     def _on_sigusr2(self) -> None:
@@ -280,9 +284,21 @@ class _Worker(faust.worker.Worker):  # type: ignore[misc]
                     "comes again. Start the worker again; if this repeats, look at its log, its disk and the brokers."
                 )
 
+    async def _look_for_work(self) -> None:
+        """No partition fell to this worker: others have them all, or the topic is gone and nobody would say so."""
+        app = self._monitor.app
+        while not app.active_partitions(EVENTS.name):
+            try:
+                await asyncio.to_thread(topics.require_same, self._settings, self._identity)
+            except BrokerError as error:
+                log.info("the topics could not be looked at: %s", error)
+            await asyncio.sleep(2 * _PROBE_S)
+
     def _on_ready(self) -> None:
         partitions = sorted(self._monitor.app.active_partitions(EVENTS.name))
         log.info("ready", extra=with_fields(partitions=",".join(map(str, partitions)), pid=os.getpid()))
+        if self._looking is None or self._looking.done():
+            self._looking = self.add_future(self._look_for_work())
         if self._settings.ready_file:
             path = Path(self._settings.ready_file)
             part = path.with_name(path.name + ".part")
