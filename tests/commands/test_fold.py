@@ -271,6 +271,19 @@ def test_an_ended_session_lingers_and_is_then_removed() -> None:
     assert monitor.sent == []
 
 
+def test_a_removal_is_told_again_when_its_tick_comes_again() -> None:
+    """The local store may have forgotten the session before the changelog was told."""
+    monitor = Monitor(policy(idle_ms=1000))
+    monitor.send(round_(1))
+    monitor.now += 1000
+    removal = monitor.append(tick(monitor.now))
+    key = state_key("s1", "a1")
+    assert monitor.fold([removal]).states == {key: None}
+    monitor.read([removal])
+    assert monitor.fold([removal]).states == {key: None}
+    assert monitor.fold([monitor.append(end())]).states == {}
+
+
 def test_a_long_idle_session_is_removed_and_begins_anew() -> None:
     monitor = Monitor(policy(idle_ms=1000))
     monitor.send(round_(1))

@@ -139,6 +139,8 @@ class Found:
     partitions: dict[str, int] = field(default_factory=dict)
     """Where each session's records are, by state key."""
     dead: Counter[Place] = field(default_factory=Counter)
+    records: int = 0
+    """How many were looked at so far."""
     repeats: int = 0
     """Records that were sent again with the same id and the same content: at-least-once delivery, without effect."""
 
@@ -146,6 +148,7 @@ class Found:
         body = json.loads(value)
         if body["schema"] == "leadline.heartbeat/1":
             return  # Says that a monitor is there, and is no effect.
+        self.records += 1
         known, name = (self.violations, "violation_id") if topic == topics.VIOLATIONS.name else (self.commands, "command_id")
         seen = known.setdefault(body[name], set())
         content = essence(body)
@@ -153,6 +156,7 @@ class Found:
         seen.add(content)
 
     def state(self, key: bytes, value: bytes | None, partition: int) -> None:
+        self.records += 1
         name = key.decode("utf-8", "surrogatepass")
         self.partitions[name] = partition
         if value is None:
@@ -161,6 +165,7 @@ class Found:
             self.states[name] = value
 
     def dead_letter(self, headers: Iterable[tuple[str, bytes | None]]) -> None:
+        self.records += 1
         named = {name: value or b"" for name, value in headers}
         self.dead[int(named["source-partition"]), int(named["source-offset"])] += 1
 

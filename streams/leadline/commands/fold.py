@@ -80,7 +80,7 @@ class Folded:
     """What a batch led to, in order. ``states``: every session touched, by state key; ``None`` is to be removed.
 
     A session whose events had been applied before is listed too: its record must be written again, since the first time
-    may not have reached the changelog.
+    may not have reached the changelog. So is, as removed, one that a tick asks about and that is not there.
     """
 
     states: dict[str, SessionState | None] = field(default_factory=dict)
@@ -157,6 +157,9 @@ def fold(
                 if stored is not None:
                     state = replace(stored)
                 elif isinstance(event, Ack | Tick | Manual | SessionEnd):
+                    if isinstance(event, Tick):
+                        # The tick that removed it, perhaps, once more: the removal may not have reached the changelog.
+                        states[name] = None
                     folded.ignore("unknown-session")
                     continue
                 else:
