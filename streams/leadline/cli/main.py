@@ -37,6 +37,7 @@ VERBS: Final[dict[str, Verb]] = {
     "demo": Verb("leadline.cli.demo:demo", "Run a fleet with planted trouble, and see it found and stopped."),
     "hook": Verb("leadline.cli.hook:hook", "Answer an agent program's hooks (Claude Code)."),
     "import": Verb("leadline.cli.importing:import_verb", "Turn histories that other programs keep into events."),
+    "ingest": Verb("leadline.cli.ingest:ingest", "Make rounds of OpenTelemetry data on Kafka."),
     "keys": Verb("leadline.cli.keys:keys", "Make and show keys for signed commands and events."),
     "lab": Verb("leadline.cli.lab:lab", "Experiments on simulated sessions, whose truth is known."),
     "monitor": Verb("leadline.cli.monitor:monitor", "Run one monitor worker."),

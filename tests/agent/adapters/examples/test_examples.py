@@ -1,0 +1,259 @@
+"""The examples of docs/adapters run as they stand there, with each framework's fake model and a real monitor on a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leadline.agent import State
+from leadline.agent.adapters.conversations import Conversations
+from leadline.contracts.events import Checkpoint, Round
+from tests.agent.adapters.rigs import rig_of
+from tests.agent.adapters.rigs.base import Brain
+from tests.processors.running import REAL, RunningWorker, Topics, until
+
+DOCS = Path(__file__).resolve().parents[4] / "docs" / "adapters"
+EXAMPLES = {path.stem: path for path in sorted(DOCS.glob("*.md")) if "```python" in path.read_text(encoding="utf-8")}
+
+pytestmark = [pytest.mark.timeout(300)]
+
+
+def code_of(name: str) -> str:
+    return EXAMPLES[name].read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_has_at_most_20_lines(name: str) -> None:
+    assert len([line for line in code_of(name).splitlines() if line.strip()]) <= 20
+
+
+@pytest.fixture(scope="module")
+def monitor(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    running = RunningWorker(bootstrap, tmp_path_factory.mktemp("monitor"), REAL)
+    try:
+        running.ready()
+        yield bootstrap
+    finally:
+        running.stop()
+
+
+class Example:
+    """An example at work. ``names``: what it defines."""
+
+    def __init__(self, bootstrap: str, name: str, **given: Any) -> None:
+        self.names: dict[str, Any] = dict(given)
+        exec(code_of(name).replace("localhost:9092", bootstrap), self.names)
+        self.watch: Conversations = self.names["watch"]
+        self.topics = Topics(bootstrap)
+
+    def records(self, topic: str) -> list[dict[str, Any]]:
+        return [json.loads(message.value()) for message in self.topics.read(topic)]
+
+    def violations(self, session: str) -> set[tuple[str, str]]:
+        found = self.records("leadline.violations")
+        return {(one["rule"], one["reason"]) for one in found if one["session_id"] == session}
+
+    def state(self, session: str) -> State:
+        conversation = self.watch.of(session)
+        conversation.session.poll()
+        return conversation.session.state
+
+    def close(self) -> None:
+        self.watch.close()
+        self.watch.client.close()
+        self.topics.close()
+
+
+@contextmanager
+def example(request: pytest.FixtureRequest, name: str, rig: str, **given: Any) -> Iterator[Example]:
+    rig_of(rig)  # Skips where the framework is not installed, before anything is started.
+    made = Example(request.getfixturevalue("monitor"), name, **given)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+# -- LangChain, with its middleware's defaults
+
+LONG = "u" * 1_988
+"""With LangChain's estimate, four characters a token and three for each message: 500."""
+
+
+def langchain_model(brain: Brain) -> Any:
+    rig_of("langchain")
+    from tests.agent.adapters.rigs.langchain import FakeModel
+
+    return FakeModel(brain=brain)
+
+
+class LongAnswers(Brain):
+    def answer(self, request: str) -> str:
+        super().answer(request[-50:])
+        return "a" * 1_988
+
+
+def test_langchain_the_trimmed_summary_is_found_and_the_level_summarized_again(request: pytest.FixtureRequest) -> None:
+    """31 messages of 500 tokens: 11 are dropped and the summarizer sees the last 8 of them at most. The monitor names the others and
+    asks for the level again; the adapter gives the summarizer everything, in parts, and is released."""
+    brain = LongAnswers()
+    with example(request, "langchain", "langchain", model=langchain_model(brain), tools=[]) as one:
+        ask = one.names["ask"]
+        while not brain.heard:
+            ask("trimmed", LONG)
+        until("the violation", lambda: ("budget-open", "spans-unseen") in one.violations("trimmed"))
+        until("the command", lambda: one.watch.of("trimmed").session.retries)
+        before = len(brain.heard)
+        ask("trimmed", "and now?")
+        assert len(brain.heard) - before >= 2, "in parts"
+        calls = [event for event in one.records("leadline.events") if event["schema"] == Checkpoint.__struct_config__.tag]
+        until("the release", lambda: one.watch.of("trimmed").session.retries == ())
+        assert calls[0]["seen_spans"] < calls[0]["source_spans"]
+
+
+def test_langchain_a_placeholder_halts_and_its_messages_come_back(request: pytest.FixtureRequest) -> None:
+    """A tool loop without a human message in the summarizer's window: a fixed sentence takes the summary's place. The monitor's halt
+    comes while the loop runs: the dropped messages are back in the next request, and nothing is summarized until the release."""
+    rig_of("langchain")
+    from langchain_core.messages import AIMessage
+    from langchain_core.tools import tool
+
+    brain = Brain()
+    requests: list[str] = []
+    waits: list[Callable[[], None]] = []
+    heard_while_halted: list[int] = []
+
+    @tool
+    def look(n: int) -> str:
+        """Looks."""
+        if waits and any("too long to summarize" in text for text in requests[-1:]):
+            waits.pop()()
+        return f"[tool-{n}] " + "t" * 1_978
+
+    class Looping(type(langchain_model(brain))):  # type: ignore[misc]
+        def _generate(self, messages: list[Any], *arguments: Any, **named: Any) -> Any:
+            requests.append("\n".join(str(message.content) for message in messages))
+            number = len(requests)
+            if number > 24:
+                return super()._generate(messages, *arguments, **named)
+            call = {"name": "look", "args": {"n": number}, "id": f"call-{number}", "type": "tool_call"}
+            from tests.agent.adapters.rigs.langchain import _result
+
+            return _result(AIMessage("a" * 1_960, tool_calls=[call]))
+
+    with example(request, "langchain", "langchain", model=Looping(brain=brain), tools=[look]) as one:
+
+        def wait() -> None:
+            until("the halt", lambda: one.state("loop") is State.HALTED)
+            heard_while_halted.append(len(requests))
+
+        waits.append(wait)
+        one.names["ask"]("loop", "go")
+        assert heard_while_halted, "the fixed sentence never stood in a request"
+        at = heard_while_halted[0]
+        assert "too long to summarize" in requests[at - 1]
+        assert "[tool-1]" not in requests[at - 1]
+        assert "[tool-1]" in requests[at], "back, in the next request"
+        found = one.violations("loop")
+        assert ("ungrounded-summary", "summary-without-leaf") in found
+        assert ("silent-drop", "summarizer-failed") in found
+        rounds = [event for event in one.records("leadline.events") if event["schema"] == Round.__struct_config__.tag]
+        mine = [event["trigger"] for event in rounds if event["session_id"] == "loop"]
+        assert mine.index("rehydrate") > mine.index("budget")
+
+
+def test_langchain_an_empty_summary_is_named(request: pytest.FixtureRequest) -> None:
+    brain = LongAnswers()
+    brain.summary = ""
+    with example(request, "langchain", "langchain", model=langchain_model(brain), tools=[]) as one:
+        while not brain.heard:
+            one.names["ask"]("empty", LONG)
+        until("the violation", lambda: ("silent-drop", "empty-summary") in one.violations("empty"))
+
+
+# -- the others: a halt of the real monitor's stops the next compaction
+
+
+def deepagents(brain: Brain) -> tuple[dict[str, Any], Callable[[Example, str], None]]:
+    return {"model": langchain_model(brain)}, lambda one, text: one.names["ask"]("s", text)
+
+
+def strands(brain: Brain) -> tuple[dict[str, Any], Callable[[Example, str], None]]:
+    from tests.agent.adapters.rigs.strands import FakeModel
+
+    return {"model": FakeModel(brain)}, lambda one, text: one.names["ask"]("s", text)
+
+
+def pydantic_ai(brain: Brain) -> tuple[dict[str, Any], Callable[[Example, str], None]]:
+    from pydantic_ai.messages import ModelResponse, TextPart
+    from pydantic_ai.models.function import FunctionModel
+
+    from tests.agent.adapters.rigs.pydantic_ai import said
+
+    def reply(messages: list[Any], _: Any) -> ModelResponse:
+        text = said(messages)
+        return ModelResponse([TextPart(brain.summarize(text) if text.endswith("Summarize.") else brain.answer(text))])
+
+    history: list[Any] = []
+
+    def turn(one: Example, text: str) -> None:
+        result = one.names["agent"].run_sync(text, message_history=history or None, conversation_id="s")
+        history[:] = result.all_messages()
+
+    return {"model": FunctionModel(reply)}, turn
+
+
+def google_adk(brain: Brain) -> tuple[dict[str, Any], Callable[[Example, str], None]]:
+    from google.adk.runners import Runner
+    from google.adk.sessions import InMemorySessionService
+    from google.genai.types import Content, Part
+
+    from tests.agent.adapters.rigs.google_adk import FakeLlm
+
+    sessions = InMemorySessionService()
+
+    async def run(one: Example, text: str) -> None:
+        if await sessions.get_session(app_name="helper", user_id="u", session_id="s") is None:
+            await sessions.create_session(app_name="helper", user_id="u", session_id="s")
+        runner = Runner(app=one.names["app"], session_service=sessions)
+        async for _ in runner.run_async(user_id="u", session_id="s", new_message=Content(role="user", parts=[Part(text=text)])):
+            pass
+
+    return {"model": FakeLlm(model="fake", brain=brain)}, lambda one, text: asyncio.run(run(one, text))
+
+
+OTHERS = {"deepagents": deepagents, "strands": strands, "pydantic-ai": pydantic_ai, "google-adk": google_adk}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_halt_of_a_real_monitor_stops_the_next_compaction(request: pytest.FixtureRequest, name: str) -> None:
+    """The session says that it began with 1,000 spans: a summary of a summary that leads to a few of them breaches the floor."""
+    rig = name.replace("-", "_")
+    rig_of(rig)
+    brain = Brain()
+    given, turn = OTHERS[name](brain)
+    with example(request, name, rig, **given) as one:
+        number = 0
+        while len(brain.heard) < 2:
+            number += 1
+            turn(one, f"q{number} u u u u u u u u u")
+        [session] = list(one.watch._open)
+        until("the halt", lambda: one.state(session) is State.HALTED)
+        assert any(rule == "provenance-floor" for rule, _ in one.violations(session))
+        heard = len(brain.heard)
+        for more in range(8):
+            turn(one, f"more{more} u u u u u u u u u")
+        assert len(brain.heard) == heard
+        assert one.watch.failures == 0
+
+
+def test_every_adapter_has_its_page() -> None:
+    assert {"langchain", *OTHERS} <= set(EXAMPLES)
+    assert re.search(r"leadline hook claude-code", (DOCS / "claude-code.md").read_text(encoding="utf-8"))
