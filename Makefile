@@ -44,7 +44,7 @@ $(ADAPTERS)/.installed: pyproject.toml $(ADAPTER_PINS)
 	@touch $@
 
 adapters-test: $(ADAPTERS)/.installed  ## Run the adapters' tests against the real frameworks, in a venv of their own
-	LEADLINE_TEST_ADAPTERS=all $(ADAPTERS)/bin/python -m pytest -n $(JOBS) tests/agent/adapters $(ARGS)
+	LEADLINE_TEST_ADAPTERS=all $(ADAPTERS)/bin/python -m pytest -n $(JOBS) --dist loadgroup tests/agent/adapters $(ARGS)
 
 deploy-test: $(STAMP)  ## Check the chart, the image's recipe and the compose file with helm, hadolint and the schemas, which it fetches
 	@$(BIN)/python -m tests.helm.tools

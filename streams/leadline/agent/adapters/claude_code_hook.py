@@ -111,7 +111,8 @@ class ClaudeCodeHook:
             return None
         if transcript.conversation is None:
             return None
-        with self._connect() as client:
+        client = self._connect()
+        try:
             work = _Work(self, client, transcript, memory, self._limits)
             work.tell(events)
             if event == "SessionEnd":
@@ -119,7 +120,8 @@ class ClaudeCodeHook:
             else:
                 work.listen()
             answer = work.answer(str(event), given)
-            client.flush(self._limits.wait_s)
+        finally:
+            client.close(self._limits.wait_s)  # What is left then waits on disk.
         self._save(memory)
         return answer
 

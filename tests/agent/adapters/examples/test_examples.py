@@ -18,11 +18,12 @@ from leadline.contracts.events import Checkpoint, Round
 from tests.agent.adapters.rigs import rig_of
 from tests.agent.adapters.rigs.base import Brain
 from tests.processors.running import REAL, RunningWorker, Topics, until
+from tests.support import brokers
 
 DOCS = Path(__file__).resolve().parents[4] / "docs" / "adapters"
 EXAMPLES = {path.stem: path for path in sorted(DOCS.glob("*.md")) if "```python" in path.read_text(encoding="utf-8")}
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("examples")]
 
 
 def code_of(name: str) -> str:
@@ -35,13 +36,17 @@ def test_an_example_has_at_most_20_lines(name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def monitor(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    running = RunningWorker(bootstrap, tmp_path_factory.mktemp("monitor"), REAL)
+def monitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A monitor on an embedded broker; the broker's address."""
+    broker, ours = brokers.start("embedded", tmp_path_factory.mktemp("broker"))
+    running = RunningWorker(broker.bootstrap, tmp_path_factory.mktemp("monitor"), REAL)
     try:
         running.ready()
-        yield bootstrap
+        yield broker.bootstrap
     finally:
         running.stop()
+        if ours is not None:
+            ours.__exit__(None, None, None)
 
 
 class Example:
@@ -101,8 +106,8 @@ class LongAnswers(Brain):
 
 
 def test_langchain_the_trimmed_summary_is_found_and_the_level_summarized_again(request: pytest.FixtureRequest) -> None:
-    """31 messages of 500 tokens: 11 are dropped and the summarizer sees the last 8 of them at most. The monitor names the others and
-    asks for the level again; the adapter gives the summarizer everything, in parts, and is released."""
+    """31 messages of 500 tokens: 11 are dropped and the summarizer sees the last 8 of them at most. The monitor names the others
+    and asks for the level again; the adapter gives the summarizer everything, in parts, and is released."""
     brain = LongAnswers()
     with example(request, "langchain", "langchain", model=langchain_model(brain), tools=[]) as one:
         ask = one.names["ask"]
@@ -119,8 +124,8 @@ def test_langchain_the_trimmed_summary_is_found_and_the_level_summarized_again(r
 
 
 def test_langchain_a_placeholder_halts_and_its_messages_come_back(request: pytest.FixtureRequest) -> None:
-    """A tool loop without a human message in the summarizer's window: a fixed sentence takes the summary's place. The monitor's halt
-    comes while the loop runs: the dropped messages are back in the next request, and nothing is summarized until the release."""
+    """A tool loop without a human message in the summarizer's window: a fixed sentence takes the summary's place. The monitor's
+    halt comes while the loop runs: the dropped messages are back in the next request."""
     rig_of("langchain")
     from langchain_core.messages import AIMessage
     from langchain_core.tools import tool
