@@ -26,7 +26,6 @@ class SecondClient:
     def __init__(self, bootstrap: str, session_id: str, command_ttl_s: float = 600.0) -> None:
         self.session_id = session_id
         self.epoch = time.time_ns() // 1_000_000
-        self.halted = False
         self.commands: list[dict[str, Any]] = []
         self._seen: set[str] = set()
         self._rounds = 0
@@ -73,10 +72,7 @@ class SecondClient:
             self.commands.append(command)
             self._acknowledge(command, "accepted")
             if command["kind"] == "resume":
-                self.halted = False
                 self._acknowledge(command, "done")
-            elif command["kind"] == "halt":
-                self.halted = True
             return dict(command)
         return None
 

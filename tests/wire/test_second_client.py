@@ -6,6 +6,7 @@ import ast
 import json
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,10 @@ def test_it_knows_nothing_of_leadline() -> None:
 
 
 @pytest.fixture(scope="module")
-def monitor(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> RunningWorker:
+def monitor(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
     running = RunningWorker(bootstrap, tmp_path_factory.mktemp("monitor"), REAL)
     try:
-        yield running.ready()  # type: ignore[misc]
+        yield running.ready()
     finally:
         running.stop()
 
@@ -41,13 +42,11 @@ def test_its_session_is_halted_repaired_and_released(bootstrap: str, monitor: Ru
     halt = client.listen(60)
     assert halt is not None
     assert (halt["kind"], halt["rule"], halt["parameters"]["drop_ungrounded"]) == ("halt", "ungrounded-summary", True)
-    assert client.halted
     client.done(halt)
     client.round(trigger="rehydrate", raw_tokens=700, summary_tokens=0, summary_depth_max=0, ungrounded_summaries=0)
     release = client.listen(60)
     assert release is not None
     assert (release["kind"], release["parameters"]["releases"]) == ("resume", halt["command_id"])
-    assert not client.halted
     client.end()
     client.close()
     topics = Topics(bootstrap)
