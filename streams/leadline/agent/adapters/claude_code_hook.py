@@ -41,12 +41,14 @@ _PUT_IN: Final = ("SessionStart", "UserPromptSubmit")
 @dataclass(frozen=True, slots=True)
 class Limits:
     """``block_ms``, ``blocks``: for how long and how often an automatic compaction is blocked in a row. ``restore_tokens``: most
-    that is put back at once. ``wait_s``: how long a hook waits for commands, and for its own events to be sent."""
+    that is put back at once. ``wait_s``: how long a hook waits for commands; ``send_s``: at most for its own
+    events to be sent."""
 
     block_ms: int = 900_000
     blocks: int = 3
     restore_tokens: int = 2_000
     wait_s: float = 1.5
+    send_s: float = 3.0
 
 
 @dataclass(slots=True)
@@ -121,7 +123,7 @@ class ClaudeCodeHook:
                 work.listen()
             answer = work.answer(str(event), given)
         finally:
-            client.close(self._limits.wait_s)  # What is left then waits on disk.
+            client.close(self._limits.send_s)  # What is left then waits on disk.
         self._save(memory)
         return answer
 
