@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from time import perf_counter_ns
+from time import monotonic, perf_counter_ns
 from typing import Any, Final, Protocol
 
 from leadline.commands.fold import Folded, Incoming
@@ -45,6 +45,9 @@ _MOST_UNWRITTEN: Final = 4000
 """States; a flush begins when there are so many, however short the interval, and the fold waits at twice that."""
 _MOST_OUTPUTS: Final = 5000
 """Outputs that are not confirmed; past that the fold waits."""
+
+_MOST_LINES: Final = 100
+"""Verdicts that are logged in one second."""
 
 
 class Fold(Protocol):
@@ -106,6 +109,8 @@ class Watch:
         self._acked = asyncio.Event()
         self._stopping = False
         self.flushing = False
+        self._second = 0
+        self._lines = 0
 
     async def consume(self, stream: Any) -> None:
         """The agent. Ends only by an exception, and any exception ends the worker: what was not stored comes again."""
@@ -167,6 +172,8 @@ class Watch:
         counts["batches"] += 1
         for record in folded.outputs:
             counts["violations" if isinstance(record, Violation) else "commands"] += 1
+            if not self._may_tell():
+                continue
             kind = f"command {record.kind}" if isinstance(record, Command) else f"violation {record.rule}"
             fields = {"session": record.session_id, "incident": record.incident_id, "reason": record.reason}
             log.info(kind, extra=with_fields(**fields, **traced(record.traceparent)))
@@ -179,6 +186,15 @@ class Watch:
             )
         for why, number in folded.ignored.items():
             counts[f"ignored_{why}"] += number
+
+    def _may_tell(self) -> bool:
+        """A line for each verdict while they are few: a line costs more than the verdict. What is left out is in the minute's
+        sums, the metrics and the topics."""
+        second = int(monotonic())
+        if second != self._second:
+            self._second, self._lines = second, 0
+        self._lines += 1
+        return self._lines <= _MOST_LINES
 
     async def _flusher(self) -> None:
         while True:
