@@ -20,7 +20,7 @@ export class Charts {
     this.plots = [];
     this.document = null;
     this.shape = "";
-    this.from = null;
+    this.span = null;
     this.watch = new ResizeObserver(() => this.resize());
     this.watch.observe(root);
     this.themed = () => this.rebuild();
@@ -150,16 +150,22 @@ export class Charts {
     };
   }
 
-  /** `from`: the first round that is shown; null: all of them. A zoom by hand stays until it is undone. */
-  showFrom(from) {
-    this.from = from;
+  /** The first and last round that are shown; null: all of them. A zoom by hand stays until it is undone. */
+  showSpan(span) {
+    this.span = span;
     for (const plot of this.plots) plot.setData(plot.data);
   }
 
   reach(low, high) {
-    const first = this.axis()[0] ?? 0;
-    const start = low === first && this.from !== null ? Math.max(low, Math.min(this.from, high - 4)) : low;
-    return [start - 0.5, Math.max(high, start + 4) + 0.5];
+    const axis = this.axis();
+    const whole = low === axis[0] && high === axis.at(-1);
+    const [start, end] = whole && this.span ? [Math.max(low, this.span[0]), this.ahead() ? high : Math.min(high, this.span[1])] : [low, high];
+    return [Math.min(start, end - 4) - 0.5, Math.max(end, start + 4) + 0.5];
+  }
+
+  /** Whether what is shown goes up to now, so that the rounds of a forecast belong to it. */
+  ahead() {
+    return this.span[1] >= (this.document.rounds.round.at(-1) ?? 0);
   }
 
   pointed(plot) {
@@ -177,7 +183,8 @@ export class Charts {
     let from = 0;
     const band = (one, other) => {
       const x = Math.max(bbox.left, plot.valToPos(one, "x", true));
-      ctx.fillRect(x, bbox.top, Math.max(2, Math.min(bbox.left + bbox.width, plot.valToPos(other, "x", true)) - x), bbox.height);
+      const end = Math.min(bbox.left + bbox.width, plot.valToPos(other, "x", true));
+      if (end >= x) ctx.fillRect(x, bbox.top, Math.max(2, end - x), bbox.height);
     };
     for (const mark of this.document.marks) {
       if (mark.kind === "command" && (mark.label === "halt" || mark.label === "stop-agent")) {

@@ -9,16 +9,19 @@ import { clock, duration, number, plural, ratio, shown } from "/static/text.js";
 
 const VIEWS = { story: "Last incident", recent: "Last 60", all: "All" };
 const BEFORE = 15;
-const AT_MOST = 240;
+const AT_LEAST = 60;
+const AT_MOST = 160;
 
-/** The first round to show; null for all that are known. */
-function firstShown({ rounds, marks }, view) {
+/** The first and last round to show; null for all that are known. The last incident is shown with what came of it. */
+function span({ rounds, marks }, view) {
   const last = rounds.round.at(-1) ?? 0;
   if (view === "all") return null;
-  if (view === "recent") return last - 60;
+  if (view === "recent") return [last - 60, last];
   const incident = marks.findLast((mark) => mark.kind === "incident");
-  const from = incident ? Math.floor(incident.x) - BEFORE : last - 120;
-  return last - from > AT_MOST ? last - AT_MOST : from;
+  if (!incident) return [last - AT_MOST, last];
+  const from = Math.floor(incident.x) - BEFORE;
+  const over = Math.ceil(marks.at(-1).x) + BEFORE;
+  return [from, Math.min(last, Math.max(over, from + AT_LEAST), from + AT_MOST)];
 }
 
 export function sessionPage(main, context) {
@@ -31,7 +34,7 @@ export function sessionPage(main, context) {
 
   function look(how) {
     view = how;
-    charts?.showFrom(firstShown(document_, view));
+    charts?.showSpan(span(document_, view));
     draw();
   }
 
@@ -43,7 +46,7 @@ export function sessionPage(main, context) {
       drawReadout();
     });
     if (root && document_) {
-      charts.from = firstShown(document_, view);
+      charts.span = span(document_, view);
       charts.show(document_);
     }
     drawReadout();
