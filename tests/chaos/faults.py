@@ -21,6 +21,7 @@ from leadline.contracts import topics
 from leadline.processors.faultpoints import POINTS
 from tests.chaos.arena import PARTITIONS, SESSION_TIMEOUT_S, Arena
 from tests.chaos.lives import POISON, Record, life
+from tests.chaos.upgrade import rolling_upgrade
 from tests.support.brokers import ApacheKafka
 
 __all__ = ["SCENARIOS", "Scenario", "Times", "Unavailable"]
@@ -428,6 +429,7 @@ SCENARIOS: Final = (
     Scenario("kill -9 around a batch", kills_around_a_batch),
     Scenario("kill -9 at random", kills_at_random),
     Scenario("rebalances under load", rebalances),
+    Scenario("rolling upgrade", rolling_upgrade),
     Scenario("zombies", zombies),
     Scenario("local store lost or stale", stores),
     Scenario("changelog corrupted", corrupted_changelog),

@@ -66,7 +66,7 @@ class Nursery:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def spawn(self, command: str, environ: Mapping[str, str], log: Path) -> Child:
-        """A new worker: ``monitor``, or ``stepping`` for one whose clock can be set."""
+        """A new worker: ``monitor``, ``stepping`` for one whose clock can be set, ``next`` for one of the next version."""
         assert self._popen.stdin is not None
         with self._changed:
             self._popen.stdin.write(json.dumps({"command": command, "environ": dict(environ), "log": str(log)}) + "\n")
@@ -134,11 +134,13 @@ def _child(told: dict[str, Any]) -> int:
         del os.environ[name]
     os.environ.update(told["environ"])
     from leadline.cli.main import main
-    from tests.chaos import stepping_worker
+    from tests.chaos import next_worker, stepping_worker
 
     try:
         if told["command"] == "stepping":
             return stepping_worker.main()
+        if told["command"] == "next":
+            return next_worker.main()
         main(["monitor"])
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
@@ -149,6 +151,7 @@ def _serve() -> None:
     """Forks what is asked for, one line each, and tells of each child its birth and its end."""
     import gc
 
+    import tests.chaos.next_worker
     import tests.chaos.stepping_worker  # noqa: F401
 
     gc.freeze()
