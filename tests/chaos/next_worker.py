@@ -28,7 +28,7 @@ def newer(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
 
 
 def main() -> int:
-    table.encode_state = newer(table.encode_state)  # type: ignore[assignment,attr-defined]
+    table.encode_state = newer(table.encode_state)  # type: ignore[attr-defined]
     return worker.run(load_settings())
 
 
