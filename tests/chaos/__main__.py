@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 import time
@@ -73,12 +74,24 @@ class Chaos:
         while scenario is not None:
             nodes = scenario.nodes
             clusters += 1
+            cluster = brokers.ApacheKafka(self.folder / f"kafka-{number}-{clusters}", nodes=nodes)
+            try:
+                cluster.start()
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                # What could not be tried is no success, and the others are still to be tried.
+                failed = Tally(scenario.name, notes=[f"its cluster did not start: {str(error)[-300:]}"])
+                failed.difference.lost.append("the scenario did not begin")
+                self.done.append(failed)
+                scenario = _next(left)
+                continue
             # One cluster for all that need as many nodes; one that a scenario broke for good is replaced.
-            with brokers.ApacheKafka(self.folder / f"kafka-{number}-{clusters}", nodes=nodes) as kafka:
+            try:
                 sound = True
                 while sound and scenario is not None and scenario.nodes == nodes:
-                    sound = self._one(scenario, kafka)
+                    sound = self._one(scenario, cluster)
                     scenario = _next(left)
+            finally:
+                cluster.kill()
 
     def _one(self, scenario: Scenario, kafka: brokers.ApacheKafka) -> bool:
         """Run a scenario; whether its cluster is still of use."""
