@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from leadline.commands.fold import Folded
 from leadline.commands.lifecycle import Signal
 from leadline.contracts.codec import encode
@@ -9,8 +11,10 @@ from leadline.contracts.events import Ack, Round
 from leadline.contracts.orders import Tick
 from leadline.contracts.session_state import Stage
 from leadline.contracts.trace import TraceContext
+from leadline.detection import observe
 from leadline.detection.policy import FleetPolicy
-from tests.support.core import Monitor, ack, round_, start, tick
+from leadline.detection.rules.base import Decision
+from tests.support.core import Monitor, ack, checkpoint, round_, start, tick
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -96,3 +100,19 @@ def test_what_was_applied_before_is_counted_once() -> None:
     assert again.rounds == {}
     assert again.ignored == {"replayed": 3}
     assert encode(round_(4)) == batch[2].value
+
+
+def test_a_rule_that_raises_takes_no_other_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its failure is told; a neighbour still finds the placeholder summary; a later event is judged as ever."""
+
+    def broken(view: object) -> Decision:
+        raise ZeroDivisionError
+
+    rules = tuple(rule._replace(judge=broken) if rule.name == "budget-open" else rule for rule in observe.CHECKPOINT_RULES)
+    monkeypatch.setattr(observe, "CHECKPOINT_RULES", rules)
+    monitor = Monitor()
+    folded = told(monitor, start(), checkpoint(0, output_tokens=0))
+    assert folded.failures == {"budget-open": 1}
+    assert {item.rule for item in folded.outputs} == {"silent-drop"}
+    assert folded.dead_letters == []
+    assert {item.rule for item in told(monitor, round_(1), sunk(2)).outputs} == {"provenance-floor"}

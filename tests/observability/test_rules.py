@@ -85,7 +85,7 @@ def test_no_alert_is_by_worker_or_session() -> None:
 
 
 def test_promtool_finds_nothing_wrong_with_rules_and_configuration() -> None:
-    assert "25 rules found" in run("promtool", "check", "rules", "leadline.rules.yml")
+    assert "26 rules found" in run("promtool", "check", "rules", "leadline.rules.yml")
     assert "SUCCESS" in run("promtool", "check", "config", "prometheus.yml")
 
 

@@ -172,6 +172,7 @@ def pipeline() -> Board:
         ("sum(leadline_restore_remaining)", "records to restore"),
         ("sum by (signal) (rate(leadline_export_failures_total[5m]))", "failed exports of {{signal}}"),
         ("sum(rate(leadline_spans_dropped_total[5m]))", "spans dropped"),
+        ("sum by (rule) (increase(leadline_rule_failures_total[5m])) > 0", "failures of {{rule}}"),
     )
     return board
 

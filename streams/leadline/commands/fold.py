@@ -25,6 +25,7 @@ from leadline.contracts.reasons import Reason
 from leadline.contracts.session_state import Counts, SessionState
 from leadline.contracts.times import parse_ms
 from leadline.contracts.trace import NO_TRACE, TraceContext, read_trace
+from leadline.detection.asking import FAILED
 from leadline.detection.observe import apply
 from leadline.detection.policy import FleetPolicy, Policy
 from leadline.detection.silences import silenced
@@ -95,6 +96,8 @@ class Folded:
     """Rounds applied, by fleet."""
     irregular: dict[str, int] = field(default_factory=dict)
     """What was not simply the session's next event, by the names of :class:`~leadline.contracts.session_state.Counts`."""
+    failures: dict[str, int] = field(default_factory=dict)
+    """Rules that raised instead of deciding."""
     steps: list[Step] = field(default_factory=list)
     """The events that led to an output, or moved a command or incident, in order."""
 
@@ -204,6 +207,9 @@ def fold(
             # There is no incident, and nothing was found.
             state.deadline = state.last_seen + quiet
         else:
+            for finding in found.findings:
+                if finding.decision is FAILED:
+                    folded.failures[finding.rule] = folded.failures.get(finding.rule, 0) + 1
             cause = Cause(event_id="" if type(event) is Tick else event.event_id, partition=record.partition, offset=offset)
             moves: list[Move] = []
             outputs = settle(found, event, receive, rules, cause, policy.version, max(now, receive), moves)

@@ -13,7 +13,7 @@ from leadline.detection.calls import call_input
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, PresenceView, RoundView, Rule
 
-__all__ = ["Finding", "Reasons", "ask", "standing"]
+__all__ = ["FAILED", "Finding", "Reasons", "ask", "standing"]
 
 V = TypeVar("V", RoundView, CheckpointView, PresenceView)
 
@@ -21,6 +21,10 @@ Reasons = list[tuple[str, Decision]]
 """What each rule that was asked said, fired or not."""
 
 _NO_PARAMETERS = Parameters()
+
+
+FAILED = Decision(False, "rule-failed")
+"""Of a rule that raised instead of deciding. What it has open stands."""
 
 
 class Finding(Struct, frozen=True, gc=False):
@@ -75,10 +79,17 @@ def ask(
     findings: list[Finding],
     reasons: Reasons | None,
 ) -> bool:
-    """Ask one rule; put words to it only where it fired or has an incident open. Returns whether it fired."""
+    """Ask one rule; put words to it only where it fired or has an incident open. Returns whether it fired.
+
+    A rule that raises has a defect: that is a finding too (:data:`FAILED`), and the other rules are asked all the same.
+    """
     if policy.modes and policy.mode(rule.name) == "off":
         return False
-    decision = rule.judge(view)
+    try:
+        decision = rule.judge(view)
+    except Exception:
+        findings.append(Finding(rule.name, subject, FAILED, Exit.STANDING, False))
+        return False
     if reasons is not None:
         reasons.append((rule.name, decision))
     known = standing(state, rule.name, subject) if state.incidents else None

@@ -128,6 +128,8 @@ class Metrics:
             self._add("leadline.ignored", number, why=why)
         for what, number in folded.tolerated.items():
             self._add("leadline.tolerated", number, what=what)
+        for rule, number in folded.failures.items():
+            self._add("leadline.rule.failures", number, rule=rule)
         for reason, number in Tally(letter.reason for letter in folded.dead_letters).items():
             self._add("leadline.dead_letters", number, reason=reason)
         if folded.steps:

@@ -296,6 +296,7 @@ METRICS: Final = (
     Metric("leadline.ready", "gauge", "1", "1 while partitions are assigned, restored and read."),
     Metric("leadline.rebalances", "counter", "{rebalance}", "Rebalances that ended."),
     Metric("leadline.restore.remaining", "gauge", "{record}", "Changelog records that are still to be restored."),
+    Metric("leadline.rule.failures", "counter", "{failure}", "Rules that raised instead of deciding.", ("rule",)),
     Metric("leadline.delivery.retries", "counter", "{record}", "Records that had to be sent again."),
     Metric("leadline.policy.refused", "counter", "{policy}", "Policy files that were wrong and changed nothing."),
     Metric("leadline.fleets.overflow", "counter", "{event}", "Rounds and violations of fleets past the cap, told as `other`."),
