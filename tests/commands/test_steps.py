@@ -11,8 +11,8 @@ from leadline.contracts.events import Ack, Round
 from leadline.contracts.orders import Tick
 from leadline.contracts.session_state import Stage
 from leadline.contracts.trace import TraceContext
-from leadline.detection import observe
 from leadline.detection.policy import FleetPolicy
+from leadline.detection.rules import CHECKPOINT_RULES
 from leadline.detection.rules.base import Decision
 from tests.support.core import Monitor, ack, checkpoint, round_, start, tick
 
@@ -108,8 +108,8 @@ def test_a_rule_that_raises_takes_no_other_with_it(monkeypatch: pytest.MonkeyPat
     def broken(view: object) -> Decision:
         raise ZeroDivisionError
 
-    rules = tuple(rule._replace(judge=broken) if rule.name == "budget-open" else rule for rule in observe.CHECKPOINT_RULES)
-    monkeypatch.setattr(observe, "CHECKPOINT_RULES", rules)
+    rules = tuple(rule._replace(judge=broken) if rule.name == "budget-open" else rule for rule in CHECKPOINT_RULES)
+    monkeypatch.setattr("leadline.detection.observe.CHECKPOINT_RULES", rules)
     monitor = Monitor()
     folded = told(monitor, start(), checkpoint(0, output_tokens=0))
     assert folded.failures == {"budget-open": 1}
