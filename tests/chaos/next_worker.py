@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from leadline.processors import table, worker
+from leadline.processors import sessions, worker
 from leadline.settings import load_settings
 
 
@@ -28,7 +28,7 @@ def newer(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
 
 
 def main() -> int:
-    table.encode_state = newer(table.encode_state)  # type: ignore[attr-defined]
+    sessions.encode_state = newer(sessions.encode_state)  # type: ignore[assignment,attr-defined]
     return worker.run(load_settings())
 
 
