@@ -199,6 +199,29 @@ def stores(arena: Arena, times: Times, _kafka: ApacheKafka) -> None:
     arena.traffic.pause()
 
 
+def interrupted_restores(arena: Arena, times: Times, _kafka: ApacheKafka) -> None:
+    """The local store is lost, and the worker loses its membership at a random moment of its start or restore; it joins again."""
+    arena.start("one", instance_id="")
+    arena.ready("one")
+    arena.traffic.run()
+    time.sleep(4)
+    for turn in range(2 * times.each):
+        arena.say(f"restore interrupted, {turn + 1} of {2 * times.each}")
+        arena.kill("one", "kill at random")
+        arena.lose_store("one")
+        arena.tally.faults["store deleted"] += 1
+        one = arena.start("one", instance_id="")
+        # The group waits for the dead member first; where it is frozen is chance, before, in or after its restore.
+        time.sleep(SESSION_TIMEOUT_S + arena.dice.uniform(0, 3))
+        one.process.send_signal(signal.SIGSTOP)
+        time.sleep(1.5 * SESSION_TIMEOUT_S)
+        one.process.send_signal(signal.SIGCONT)
+        arena.tally.faults["restore interrupted by a rejoin"] += 1
+        arena.ready("one")
+        time.sleep(1)
+    arena.traffic.pause()
+
+
 def corrupted_changelog(arena: Arena, times: Times, _kafka: ApacheKafka) -> None:
     """Garbage as the last changelog record of some sessions, the local store lost: the last record that can be read counts."""
     for _ in range(times.each):
@@ -432,6 +455,7 @@ SCENARIOS: Final = (
     Scenario("rolling upgrade", rolling_upgrade),
     Scenario("zombies", zombies),
     Scenario("local store lost or stale", stores),
+    Scenario("restore interrupted", interrupted_restores),
     Scenario("changelog corrupted", corrupted_changelog),
     Scenario("dead letters refused", dead_letters_refused),
     Scenario("poison in every place", poison_everywhere),
