@@ -32,8 +32,9 @@ from rich.table import Table
 
 from leadline.processors.faultpoints import POINTS
 from tests.chaos.arena import Arena, Tally
-from tests.chaos.faults import SCENARIOS, Scenario, Times, Unavailable
+from tests.chaos.faults import SCENARIOS
 from tests.chaos.nursery import Nursery
+from tests.chaos.scenario import Scenario, Times, Unavailable
 from tests.support import brokers
 from tests.support.oracle import explain
 from tests.support.wiped import wipe

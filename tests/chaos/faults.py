@@ -1,67 +1,32 @@
-"""The faults, one scenario a function: each lets its faults loose on an arena and returns when the last one is over.
+"""Faults of the workers, one scenario a function, and the list of all scenarios.
 
-A scenario starts and ends with the stream paused; what it leaves running is stopped after what came of it was compared.
+Each lets its faults loose on an arena and returns when the last one is over. It starts and ends with the stream paused; what it
+leaves running is stopped after what came of it was compared.
 """
 
 from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from leadline.contracts import topics
 from leadline.processors.faultpoints import POINTS
-from tests.chaos.arena import PARTITIONS, SESSION_TIMEOUT_S, Arena
-from tests.chaos.lives import POISON, Record, life
+from tests.chaos import surroundings
+from tests.chaos.arena import SESSION_TIMEOUT_S, Arena
+from tests.chaos.scenario import Scenario, Times, until
 from tests.chaos.upgrade import rolling_upgrade
 from tests.support.brokers import ApacheKafka
 
-__all__ = ["SCENARIOS", "Scenario", "Times", "Unavailable"]
+__all__ = ["SCENARIOS"]
 
-_BATCH: Final = 8
 _WRITING: Final = ("after-fold", "after-outputs", "after-store", "after-changelog")
 _SELDOM: Final = {"after-restore": 1, "after-tick": 3}
 """Points that are passed seldom: the last passage at which it is worth waiting for a kill."""
-
-
-class Unavailable(Exception):
-    """This machine can't do that fault; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """How often each fault is injected."""
-
-    point: int
-    """Kills at each fault point."""
-    random: int
-    """Kills at random moments."""
-    membership: int
-    """Workers that join and then leave or die."""
-    each: int
-    """Of the dearer ones: store deleted or stale, zombies, broker kills, full disks, clock steps."""
-    away_s: float
-    """How long the broker is gone."""
-
-
-Run = Callable[[Arena, Times, ApacheKafka], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """``nodes``: brokers that its cluster has."""
-
-    name: str
-    run: Run
-    nodes: int = 1
 
 
 def kills_in_a_batch(arena: Arena, times: Times, _kafka: ApacheKafka) -> None:
@@ -133,7 +98,7 @@ def rebalances(arena: Arena, times: Times, _kafka: ApacheKafka) -> None:
                 arena.kill(name, "kill among several")
             else:
                 arena.stop(name)
-            _until(arena, lambda settled=settled: arena.readies("anchor") > settled, 60)  # type: ignore[misc]
+            until(arena, lambda settled=settled: arena.readies("anchor") > settled, 60)  # type: ignore[misc]
     arena.traffic.pause()
     arena.tally.rebalances += arena.readies("anchor") - before
 
@@ -152,12 +117,12 @@ def zombies(arena: Arena, times: Times, _kafka: ApacheKafka) -> None:
         one = arena.start("one", instance_id="", **options)
         arena.ready("one")
         if point:
-            _until(arena, lambda one=one: _stopped(one.process.pid), 60)  # type: ignore[misc]
+            until(arena, lambda one=one: _stopped(one.process.pid), 60)  # type: ignore[misc]
         else:
             time.sleep(arena.dice.uniform(0.2, 1.5))
             one.process.send_signal(signal.SIGSTOP)
         settled = arena.readies("two")
-        _until(arena, lambda settled=settled: arena.readies("two") > settled, 90)  # type: ignore[misc]
+        until(arena, lambda settled=settled: arena.readies("two") > settled, 90)  # type: ignore[misc]
         time.sleep(1.5)  # The new owner goes past what the sleeper had in its hands.
         one.process.send_signal(signal.SIGCONT)
         arena.tally.faults[f"zombie {point or 'at random'}"] += 1
@@ -257,194 +222,11 @@ def corrupted_changelog(arena: Arena, times: Times, _kafka: ApacheKafka) -> None
     arena.traffic.pause()
 
 
-def dead_letters_refused(arena: Arena, times: Times, _kafka: ApacheKafka) -> None:
-    """The dead-letter topic takes nothing for a while: loud, and detection goes on; then letters arrive again."""
-    arena.start("one", dead_letter_s=1)
-    arena.ready("one")
-    for _ in range(times.each):
-        arena.say("dead letters are refused")
-        arena.look()
-        known = set(arena.oracle.dead)
-        _configure(arena, "max.message.bytes", "10")
-        arena.traffic.run()
-        for number in range(5):
-            arena.traffic.put(Record(f"refused-{number}".encode(), POISON[4]))
-        time.sleep(4)
-        arena.traffic.pause()
-        _until(arena, lambda: "a dead letter could not be delivered" in arena.workers["one"].log, 30)
-        arena.settle(letters=False)
-        during = arena.oracle.dead - known
-        arena.excused |= during
-        arena.tally.faults["dead letter refused"] += len(during - arena.found.dead.keys())
-        _configure(arena, "max.message.bytes", topics.DEAD_LETTERS.config["max.message.bytes"])
-        time.sleep(1)
-        arena.traffic.run()
-        time.sleep(3)
-        arena.traffic.pause()
-
-
-def poison_everywhere(arena: Arena, times: Times, _kafka: ApacheKafka) -> None:
-    """A backlog of batches of eight with poison at the first, second, ... last place, alone, in pairs and in all places."""
-    arena.start("one", batch_max=_BATCH)
-    arena.ready("one")
-    arena.settle()
-    arena.stop("one")
-    places = [{n} for n in range(_BATCH)] + [{n, (n + 3) % _BATCH} for n in range(_BATCH)] + [set(range(_BATCH))]
-    for turn in range(times.each):
-        for number, poisoned in enumerate(places):
-            records = life(f"poisoned-{turn}-{number}-{arena.dice.randrange(10**6)}", f"poisoned {turn} {number}")
-            for place in range(_BATCH):
-                record = next(records, None)
-                if place in poisoned or record is None:
-                    kind = POISON[arena.dice.randrange(len(POISON))]
-                    record = Record(None if record is None else record.key, kind)
-                    arena.tally.faults["poison record"] += 1
-                arena.traffic.put(record, partition=number % PARTITIONS)
-    arena.traffic.flush()
-    arena.start("one", batch_max=_BATCH)
-    arena.ready("one")
-
-
-def broker_killed(arena: Arena, times: Times, kafka: ApacheKafka) -> None:
-    """kill -9 of the only broker under load, and its restart; the workers wait and go on."""
-    arena.start("one")
-    arena.ready("one")
-    for turn in range(times.each):
-        arena.say(f"broker killed, {turn + 1} of {times.each}")
-        arena.traffic.run()
-        time.sleep(2)
-        kafka.kill()
-        arena.tally.faults["broker kill -9"] += 1
-        time.sleep(arena.dice.uniform(0.5, 4))
-        kafka.start()
-        time.sleep(2)
-    arena.traffic.pause()
-
-
-def broker_away(arena: Arena, times: Times, kafka: ApacheKafka) -> None:
-    """The broker is gone for long, and comes back."""
-    arena.start("one")
-    arena.ready("one")
-    arena.traffic.run()
-    time.sleep(2)
-    kafka.kill()
-    end = time.monotonic() + times.away_s
-    while time.monotonic() < end:
-        arena.say(f"the broker is away, {end - time.monotonic():.0f} s more")
-        arena.supervise()
-        time.sleep(1)
-    kafka.start()
-    arena.tally.faults[f"broker away {times.away_s:g} s"] += 1
-    time.sleep(2)
-    arena.traffic.pause()
-
-
-def full_disk(arena: Arena, times: Times, _kafka: ApacheKafka) -> None:
-    """The local store's file system is full; room is made later."""
-    place = arena.folder / "small"
-    place.mkdir(exist_ok=True)
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", str(place)], capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise Unavailable(f"a small file system cannot be mounted here ({done.stderr.strip()[:120]})")
-    ballast = place / "ballast"
-    try:
-        for turn in range(times.each):
-            arena.say(f"disk full, {turn + 1} of {times.each}")
-            arena.start("one", data_dir=place / "data")
-            arena.ready("one")
-            arena.traffic.run()
-            time.sleep(1)
-            _fill(ballast)
-            time.sleep(arena.dice.uniform(4, 8))
-            arena.tally.faults["disk full"] += 1
-            ballast.unlink()
-            time.sleep(1)
-            arena.supervise()
-            arena.traffic.pause()
-            arena.settle()
-            arena.stop("one")
-    finally:
-        if "one" in arena.workers:
-            arena.kill("one", "kill at random")
-        subprocess.run(["umount", "-l", str(place)], check=False)
-    arena.start("one")
-    arena.ready("one")
-
-
-def clock_steps(arena: Arena, times: Times, _kafka: ApacheKafka) -> None:
-    """The worker's clock jumps ahead and back by up to hours."""
-    offset = arena.folder / "clock-offset-ms"
-    offset.write_text("0")
-    arena.start("one", command="stepping", test_clock=offset)
-    arena.ready("one")
-    arena.traffic.run()
-    for step_s in (30, -30, 7200, -7200, 90, -600)[: 2 * times.each]:
-        arena.say(f"the clock is {step_s:+d} s off")
-        offset.write_text(str(1000 * step_s))
-        arena.tally.faults["clock step"] += 1
-        time.sleep(3)
-    arena.kill("one", "kill at random")
-    arena.start("one", command="stepping", test_clock=offset)
-    arena.ready("one")
-    time.sleep(1)
-    offset.write_text("0")
-    arena.traffic.pause()
-
-
-def one_of_three_brokers(arena: Arena, times: Times, kafka: ApacheKafka) -> None:
-    """A cluster of three loses each of its nodes in turn, under load, with two workers."""
-    arena.start("one")
-    arena.start("two")
-    arena.ready("one")
-    arena.ready("two")
-    arena.traffic.run()
-    for node in kafka.nodes[: max(1, times.each)]:
-        arena.say(f"node {node.node_id} of {len(kafka.nodes)} is lost")
-        time.sleep(2)
-        node.kill()
-        arena.tally.faults["one broker of three lost"] += 1
-        time.sleep(6)
-        arena.supervise()
-        kafka.revive()
-        time.sleep(3)
-    arena.traffic.pause()
-
-
-def _until(arena: Arena, check: Callable[[], bool], limit_s: float) -> None:
-    """Wait for ``check``; past the limit it is noted, and what came of it is compared all the same."""
-    deadline = time.monotonic() + limit_s
-    while not check():
-        if time.monotonic() > deadline:
-            arena.tally.notes.append(f"waited {limit_s:g} s in vain: {arena.tally.name}")
-            return
-        time.sleep(0.05)
-
-
 def _stopped(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
     except FileNotFoundError:
         return True
-
-
-def _configure(arena: Arena, name: str, value: str) -> None:
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topics.DEAD_LETTERS.name, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": arena.bootstrap})
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(10)
-
-
-def _fill(ballast: Path) -> None:
-    with ballast.open("wb") as file:
-        try:
-            while True:
-                file.write(bytes(1 << 16))
-                file.flush()
-        except OSError:
-            return
 
 
 SCENARIOS: Final = (
@@ -457,11 +239,11 @@ SCENARIOS: Final = (
     Scenario("local store lost or stale", stores),
     Scenario("restore interrupted", interrupted_restores),
     Scenario("changelog corrupted", corrupted_changelog),
-    Scenario("dead letters refused", dead_letters_refused),
-    Scenario("poison in every place", poison_everywhere),
-    Scenario("clock steps", clock_steps),
-    Scenario("full disk", full_disk),
-    Scenario("broker killed", broker_killed),
-    Scenario("broker away", broker_away),
-    Scenario("one of three brokers", one_of_three_brokers, nodes=3),
+    Scenario("dead letters refused", surroundings.dead_letters_refused),
+    Scenario("poison in every place", surroundings.poison_everywhere),
+    Scenario("clock steps", surroundings.clock_steps),
+    Scenario("full disk", surroundings.full_disk),
+    Scenario("broker killed", surroundings.broker_killed),
+    Scenario("broker away", surroundings.broker_away),
+    Scenario("one of three brokers", surroundings.one_of_three_brokers, nodes=3),
 )

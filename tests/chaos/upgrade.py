@@ -12,7 +12,7 @@ from tests.chaos.lives import Record, life
 from tests.support.brokers import ApacheKafka
 
 if TYPE_CHECKING:
-    from tests.chaos.faults import Times
+    from tests.chaos.scenario import Times
 
 __all__ = ["rolling_upgrade"]
 
