@@ -85,7 +85,14 @@ class Broker:
     def write(self, topic: str, records: Iterable[Incoming], *, by_key: bool = True) -> int:
         """Write records in order; returns how many. ``by_key``: the partition follows from the key, else from the record."""
         producer = Producer(
-            {"bootstrap.servers": self.bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000, "acks": "all"}
+            {
+                "bootstrap.servers": self.bootstrap,
+                "linger.ms": 20,
+                "queue.buffering.max.messages": 1_000_000,
+                # A batch that is sent again must not come behind the next one: every variant is to read the same order.
+                "enable.idempotence": self.kind == "kafka",
+                "max.in.flight.requests.per.connection": 5 if self.kind == "kafka" else 1,
+            }
         )
         count = 0
         for count, record in enumerate(records, 1):
