@@ -81,6 +81,7 @@ class Arena:
         say: Callable[[str], None],
         replication: int = 1,
         settle_s: float = SETTLE_S,
+        policy: str = POLICY,
     ) -> None:
         self._nursery = nursery
         self.bootstrap = bootstrap
@@ -92,9 +93,9 @@ class Arena:
         self.settle_s = settle_s
         folder.mkdir(parents=True, exist_ok=True)
         self.policy_file = folder / "policy.toml"
-        self.policy_file.write_text(POLICY)
+        self.policy_file.write_text(policy)
         declared.create(Settings(bootstrap=bootstrap, partitions=PARTITIONS, replication=replication))
-        self.oracle = Oracle(parse_policy(POLICY))
+        self.oracle = Oracle(parse_policy(policy))
         self.found = Found()
         self.excused: set[Place] = set()
         self.workers: dict[str, Worker] = {}
