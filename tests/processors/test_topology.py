@@ -67,7 +67,7 @@ class Wired:
         before = len(self.sent)
         tasks = [asyncio.ensure_future(each) for each in work]
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not done():
                     await asyncio.sleep(0.01)
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import time
 from collections import deque
@@ -94,6 +93,8 @@ class AsyncSession:
 
     async def rehydrate(self, restore: AsyncRestore, *, to_raw_ratio: float | None = None, archives: bool = False) -> Rehydration:
         """As :meth:`Session.rehydrate`. Cancelled, it brings back no further span, reports what was done, and then ends."""
+        import asyncio  # Here and below: an agent without an event loop does not pay for one.
+
         loop = asyncio.get_running_loop()
         cancelled = False
 
@@ -117,6 +118,8 @@ class AsyncSession:
     async def _wait(self, found: Halted | None) -> None:
         if found is None:
             return
+        import asyncio
+
         holding, commanded = self.session._holding, self.session._commanded
         until = time.monotonic() + holding.seconds
         while (verdict := holding.look(commanded)) is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -141,10 +140,14 @@ class Client:
 
     async def flush_async(self, timeout: float = 5.0) -> int:
         """:meth:`flush` without blocking the event loop."""
+        import asyncio  # Here and below: an agent without an event loop does not pay for one.
+
         return await asyncio.to_thread(self.flush, timeout)
 
     async def close_async(self, timeout: float = 3.0) -> int:
         """:meth:`close` without blocking the event loop."""
+        import asyncio
+
         return await asyncio.to_thread(self.close, timeout)
 
     async def __aenter__(self) -> Self:
