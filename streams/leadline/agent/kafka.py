@@ -37,7 +37,6 @@ _PURGED: Final = (ck.KafkaError._PURGE_QUEUE, ck.KafkaError._PURGE_INFLIGHT)
 _BLOCKED: Final = (
     ck.KafkaError.TOPIC_AUTHORIZATION_FAILED,
     ck.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    ck.KafkaError.GROUP_AUTHORIZATION_FAILED,
     ck.KafkaError.SASL_AUTHENTICATION_FAILED,
     ck.KafkaError._AUTHENTICATION,
     ck.KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -176,6 +175,7 @@ class _KafkaConsumer:
             messages = take(self._client, _BATCH, timeout)
         except ck.KafkaException as error:
             raise Retryable(str(error)) from None
+        # That it may join no group is told too, and is nothing: it never joins one.
         for wrong in (message.error() for message in messages):
             if wrong is not None and wrong.code() in _BLOCKED:
                 raise Blocked(str(wrong))
