@@ -102,7 +102,8 @@ class Acting:
 
     def _record(self, asked: _Asked) -> tuple[str, str, int, Manual | Silence]:
         """Topic, key, partition (-1: any) and the record. Raises :class:`_Refused`."""
-        now = format_ms(self._now())
+        moment = self._now()
+        now = format_ms(moment)
         who, why = msgspec.convert(asked.who, Who), asked.why.strip()
         if asked.action == "lift":
             return SILENCES.name, asked.silence_id, -1, self._lifted(asked, who, why)
@@ -122,7 +123,7 @@ class Acting:
                 session_id=asked.session_id,
                 agent_id=asked.agent_id if asked.session_id else "",
                 at=now,
-                expires_at=format_ms(self._now() + asked.minutes * 60_000),
+                expires_at=format_ms(moment + asked.minutes * 60_000),
                 who=who,
                 why=why,
             )
