@@ -194,7 +194,7 @@ def test_the_broker_is_killed_and_comes_back_under_the_real_monitor(
         kafka.revive()
 
 
-# Its comparison of ids and states has been seen to hold; the whole test has not been seen to end within its limit on a busy machine.
+# Its comparison of ids and states has been seen to hold; that the whole test ends within its limit on a busy machine has not.
 @pytest.mark.xfail(strict=False, reason="the last fresh worker may start too late on a busy machine")
 @pytest.mark.timeout(420)
 def test_a_worker_that_was_frozen_and_wakes_up(node: brokers.ApacheKafka, topics: Topics, tmp_path: Path) -> None:
