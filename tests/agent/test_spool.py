@@ -7,8 +7,10 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -292,6 +294,44 @@ def test_without_a_spool_the_next_event_of_the_session_tells_what_was_dropped_in
     assert sum(event.lost_before for event in arrived) == dropped
     assert [event.round for event in arrived] == sorted(event.round for event in arrived)
     assert arrived[-1].round == 19
+    emitter.close()
+
+
+def test_an_event_that_was_to_tell_of_a_gap_and_gives_way_itself_leaves_the_gap_to_the_next_one() -> None:
+    """Each burst drops what the client had refused before, that with the gap first of all."""
+    refused = threading.Semaphore(0)
+
+    class Full(MemoryTransport):
+        def producer(self) -> Any:
+            producer = super().producer()
+            produce = producer.produce
+
+            def telling(*record: Any) -> None:
+                try:
+                    produce(*record)
+                except BufferError:
+                    refused.release()
+                    raise
+
+            producer.produce = telling  # type: ignore[method-assign,assignment]
+            return producer
+
+    transport = Full(partitions=1, queue_limit=2)
+    transport.up = False
+    emitter = Emitter(transport, max_queued=5)
+    for burst in range(4):
+        for n in range(20):
+            emitter.emit(round_event(number=20 * burst + n))
+        done = 20 * (burst + 1)
+        eventually(lambda: emitter.counters().emitted == done, "all gathered")  # noqa: B023
+        while refused.acquire(blocking=False):
+            pass
+        assert refused.acquire(timeout=10), "the client is full, and was asked again"
+    transport.up = True
+    assert emitter.flush(5) == 0
+    arrived = sent(transport)
+    assert emitter.counters().dropped[DropReason.QUEUE_FULL] == 80 - len(arrived) > 60
+    assert sum(event.lost_before for event in arrived) == 80 - len(arrived)
     emitter.close()
 
 

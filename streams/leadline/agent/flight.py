@@ -15,7 +15,7 @@ from leadline.agent.transport import Producer
 from leadline.contracts.events import AgentEvent
 from leadline.contracts.trace import TraceContext
 
-__all__ = ["NOTHING", "Count", "Flying", "Limits", "OnPlaced", "close", "session_of", "size_of"]
+__all__ = ["NOTHING", "Count", "Flying", "Limits", "OnPlaced", "close", "gap_of", "session_of", "size_of"]
 
 _log = logging.getLogger("leadline.agent")
 
@@ -70,6 +70,12 @@ def session_of(entry: Entry) -> str:
     """Whatever the event is."""
     session = getattr(entry.event, "session_id", "")
     return session if isinstance(session, str) else ""
+
+
+def gap_of(entry: Entry) -> int:
+    """How many lost events it was to tell of, whatever the event is."""
+    gap = getattr(entry.event, "lost_before", 0)
+    return gap if isinstance(gap, int) else 0
 
 
 def size_of(event: AgentEvent) -> int:

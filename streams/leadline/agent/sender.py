@@ -20,7 +20,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from leadline.agent.backlog import Backlog
-from leadline.agent.flight import NOTHING, Count, Flying, Limits, OnPlaced, close, session_of, size_of
+from leadline.agent.flight import NOTHING, Count, Flying, Limits, OnPlaced, close, gap_of, session_of, size_of
 from leadline.agent.outbox import Entry, Outbox, rank_of
 from leadline.agent.records import DropReason, Record, after_gap, encoded
 from leadline.agent.spool import Spool
@@ -113,7 +113,7 @@ class Sender:
                 self.count.emitted += 1
                 for one in outbox.push(Entry(event, trace, rank_of(event), size_of(event))):
                     self.drop(DropReason.QUEUE_FULL)
-                    self._miss(session_of(one))
+                    self._miss(session_of(one), 1 + gap_of(one))
 
     def drop(self, reason: str, count: int = 1, error: str = "") -> None:
         """Count events that are not sent."""
@@ -313,20 +313,24 @@ class Sender:
             record, cut = encoded(entry)
         except Malformed as error:
             self.drop(error.reason, error=error.detail)
+            if gap := gap_of(entry):
+                self._miss(session_of(entry), gap)
             raise
         self.count.cut += cut
         return record
 
-    def _miss(self, session: str) -> None:
-        if session in self._lost or len(self._lost) < _LOST_SESSIONS:
-            self._lost[session] += 1
+    def _miss(self, session: str, count: int) -> None:
+        """To be told by the next event of the session: events that were lost, with those that the lost ones were to tell of."""
+        with self.lock:
+            if session in self._lost or len(self._lost) < _LOST_SESSIONS:
+                self._lost[session] += count
 
     def _give_up(self, number: int, error: str) -> None:
         """The broker never takes this record."""
         with self.lock:
             one = self.flying.pop(number)
             self.drop(DropReason.UNDELIVERED, error=error)
-            self._miss(one.record.session_id)
+            self._miss(one.record.session_id, 1 + one.record.gap)
             if one.place:
                 self._backlog.arrived(one.place)
             self._tell()
