@@ -13,6 +13,7 @@ bytewax       as its documentation shows it; state in memory, nothing kept
 faust         as its documentation shows it
 floor         consumes and decodes, decides nothing
 observed      (with ``--telemetry``) Leadline with metrics and traces on, sent to a receiver that takes everything
+closed, hanging, slow   (with ``--telemetry``) the same, the receiver being one of :data:`benchmarks.collectors.TROUBLES`
 
 CPU microseconds of the process for each record, user and system, without the start-up; medians, the variants taking turns.
 Fails when a variant's set of violation ids is not exactly that of the core alone.
@@ -20,8 +21,7 @@ Fails when a variant's set of violation ids is not exactly that of the core alon
 
 from __future__ import annotations
 
-import contextlib
-import http.server
+import functools
 import json
 import os
 import re
@@ -29,9 +29,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +38,7 @@ import msgspec
 from rich.table import Table
 from tests.support.ports import free_ports
 
+from benchmarks.collectors import TROUBLES, collector
 from benchmarks.engines.job import POLICY, POLICY_TOML, Cost, Job, now
 from benchmarks.fleets import fleet
 from benchmarks.report import circumstances, emit, median, parser, spread, tell
@@ -107,33 +107,10 @@ def run_leadline(on: Broker, folder: Path, events: int, **settings: Any) -> Cost
         worker.stop()
 
 
-def run_observed(on: Broker, folder: Path, events: int) -> Cost:
-    """Leadline with all its telemetry: metrics on its page, metrics and traces sent to a receiver that takes everything."""
-    with receiver() as endpoint:
+def run_observed(on: Broker, folder: Path, events: int, kind: str = "taking") -> Cost:
+    """Leadline with all its telemetry: metrics on its page, metrics and traces sent to a receiver of this ``kind``."""
+    with collector(kind) as endpoint:
         return run_leadline(on, folder, events, http_port=free_ports(1)[0], otlp_endpoint=endpoint, otlp_metrics="true")
-
-
-@contextlib.contextmanager
-def receiver() -> Iterator[str]:
-    """The address of an OTLP receiver that takes and forgets."""
-
-    class Taken(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Says nothing."""
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Taken)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def run_other(variant: str, on: Broker, folder: Path, events: int) -> Cost:
@@ -157,6 +134,13 @@ def run_other(variant: str, on: Broker, folder: Path, events: int) -> Cost:
     return msgspec.json.decode(said[-1], type=Cost)
 
 
+_OURS: Final[dict[str, Callable[[Broker, Path, int], Cost]]] = {
+    "leadline": run_leadline,
+    "observed": run_observed,
+    **{trouble: functools.partial(run_observed, kind=trouble) for trouble in TROUBLES},
+}
+
+
 def measure(
     on: Broker, folder: Path, variants: Sequence[str], events: int, sessions: int, repeat: int, say: Callable[[str], None] = tell
 ) -> dict[str, Any]:
@@ -174,7 +158,7 @@ def measure(
         for variant in variants:
             on.make_topics(keep_events=True)
             place = folder / f"{variant}-{turn}"
-            ours = {"leadline": run_leadline, "observed": run_observed}.get(variant)
+            ours = _OURS.get(variant)
             cost = run_other(variant, on, place, written) if ours is None else ours(on, place, written)
             costs[variant].append(cost)
             say(
@@ -221,12 +205,21 @@ def _table(result: dict[str, Any]) -> Table:
         f"{result['violations']:,} violations, the same ids in all; medians of {result['repeat']}",
         title_justify="left",
     )
-    for column in ("variant", "CPU us an event", "spread", "events/s", "peak MiB", "Leadline's CPU to its"):
+    for column in ("variant", "CPU us an event", "spread", "events/s", "to Leadline's", "peak MiB", "Leadline's CPU to its"):
         table.add_column(column, justify="left" if column == "variant" else "right")
     ours = result["variants"].get("leadline", {}).get("cpu_us")
+    rate = result["variants"].get("leadline", {}).get("events_per_s")
     for variant, row in result["variants"].items():
+        faster = f"{row['events_per_s'] / rate:.2f}" if rate else ""
         ratio = f"{ours / row['cpu_us']:.2f}" if ours and row["cpu_us"] else ""
-        cells = (f"{row['cpu_us']:.2f}", f"{row['spread']:.0%}", f"{row['events_per_s']:,}", f"{row['peak_mib']:.0f}", ratio)
+        cells = (
+            f"{row['cpu_us']:.2f}",
+            f"{row['spread']:.0%}",
+            f"{row['events_per_s']:,}",
+            faster,
+            f"{row['peak_mib']:.0f}",
+            ratio,
+        )
         table.add_row(variant, *cells)
     return table
 
@@ -240,8 +233,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = options.parse_args(arguments)
     variants = [name.strip() for name in given.variants.split(",") if name.strip()]
     if given.telemetry:
-        variants = ["leadline", "observed"]
-    if unknown := [name for name in variants if name not in (*VARIANTS, "observed")]:
+        variants = list(_OURS)
+    if unknown := [name for name in variants if name not in (*VARIANTS, *_OURS)]:
         options.error(f"{', '.join(unknown)}: no such variant; there are {', '.join(VARIANTS)}")
     with tempfile.TemporaryDirectory(prefix="leadline-benchmark-") as scratch, broker(given.broker, Path(scratch)) as on:
         about = circumstances()
@@ -258,6 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if ours:
         for row in result["variants"].values():
             row["leadline_to_this"] = round(ours / row["cpu_us"], 3) if row["cpu_us"] else None
+            row["rate_to_leadline"] = round(row["events_per_s"] / result["variants"]["leadline"]["events_per_s"], 3)
     emit({"benchmark": "throughput", "circumstances": {**about, "broker": on.kind}, **result}, _table(result), given.json)
     return 0
 
