@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Many tests wait for processes of their own more than they compute: four at a time also where there are fewer cores.
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); [ $$n -gt 4 ] && echo $$n || echo 4)
+# Tests and demo start some hundred processes: each module is compiled once, also where the environment forbids to keep that.
+export PYTHONDONTWRITEBYTECODE :=
 ADAPTERS := .venv-adapters
 ADAPTER_PINS := tests/agent/adapters/constraints.txt
 
@@ -76,4 +78,5 @@ format: $(STAMP)  ## Rewrite the code in the project's style
 	$(BIN)/ruff format .
 
 clean:  ## Remove everything that can be made again
+	find streams tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 	rm -rf $(VENV) $(ADAPTERS) .cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
