@@ -8,6 +8,7 @@ import socket
 from uuid import uuid4
 
 from leadline.contracts.topics import EVENTS
+from leadline.processors.contact import Contact
 from leadline.processors.credentials import credentials
 from leadline.processors.engine import MonitorApp
 from leadline.processors.fencing import Ownership
@@ -69,7 +70,8 @@ def make_app(settings: Settings, partitions: int | None = None) -> MonitorApp:
     )
     app.settings = settings
     app.when_ready = []
-    app.fetch = Fetch(consumer_config(settings), EVENTS.name, settings.batch_max, settings.waiting_max)
+    app.contact = Contact()
+    app.fetch = Fetch(consumer_config(settings), EVENTS.name, settings.batch_max, settings.waiting_max, heard=app.contact.heard)
     app.ownership = Ownership(app.generation, settings.session_timeout_s)
     return app
 

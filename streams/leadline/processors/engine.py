@@ -11,6 +11,7 @@ import faust
 from faust.types import TP
 
 from leadline.contracts.topics import EVENTS
+from leadline.processors.contact import ASK_S, Contact
 from leadline.processors.fencing import Ownership
 from leadline.processors.fetch import Fetch
 from leadline.processors.table import Change
@@ -30,6 +31,7 @@ class MonitorApp(faust.App):  # type: ignore[misc]
     settings: Settings
     fetch: Fetch
     ownership: Ownership
+    contact: Contact
     when_ready: list[Callable[[], None]]
     """Called each time partitions are assigned, state is restored and records flow."""
     before_stop: Callable[[], Awaitable[None]] | None = None
@@ -76,10 +78,14 @@ class MonitorApp(faust.App):  # type: ignore[misc]
         return {tp.partition: offset for tp, offset in offsets.items() if tp.topic == topic and tp.partition in owned and offset}
 
     async def commit(self, topic: str, offsets: Mapping[int, int]) -> bool:
-        """Commit these offsets; false where the group has moved on. Any other failure crashes the worker."""
+        """Commit these offsets; false where the group has moved on, or the client is gone as the worker has crashed. Any other
+        failure crashes the worker."""
+        if self.crash_reason is not None:
+            return False
         tps = {TP(topic, partition): offset for partition, offset in offsets.items()}
         done: bool = await self.consumer._commit(tps)
         if done:
+            self.contact.heard()
             self.consumer._committed_offset.update(tps)
         return done
 
@@ -106,17 +112,30 @@ class MonitorApp(faust.App):  # type: ignore[misc]
     async def ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """The end offset of each of the partitions."""
         ends = await self.consumer.highwaters(*(TP(topic, partition) for partition in partitions))
+        self.contact.heard()
         return {tp.partition: end or 0 for tp, end in ends.items()}
 
     def active_partitions(self, topic: str) -> set[int]:
         """The partitions of ``topic`` that this worker owns (standby copies do not count)."""
         return {tp.partition for tp in self.assignor.assigned_actives() if tp.topic == topic}
 
-    async def reachable(self) -> bool:
-        """Whether any broker answers."""
+    async def ask(self) -> bool:
+        """Whether any broker answers when it is asked; before the clients run there is nobody to ask, and nothing to miss."""
+        if not self.producer.started:
+            return True
         try:
-            async with asyncio.timeout(3.0):
+            async with asyncio.timeout(ASK_S):
                 await self.producer._ensure_producer().client.fetch_all_metadata()
         except Exception:
             return False
+        self.contact.heard()
         return True
+
+    async def reachable(self) -> bool:
+        """Whether a broker is there now: it answers what it is asked, or something else meanwhile."""
+        since = self.contact.now()
+        return await self.ask() or self.contact.heard_since(since)
+
+    def _crash(self, reason: BaseException) -> None:
+        # What fails because a stop is under way must not hide why it is.
+        super()._crash(self.crash_reason or reason)

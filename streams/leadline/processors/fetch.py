@@ -72,12 +72,15 @@ class Fetch:
         batch_max: int,
         waiting_max: int,
         consumer: Callable[[dict[str, Any]], Any] = Consumer,
+        heard: Callable[[], object] = lambda: None,
     ) -> None:
+        """``heard`` is called, in the thread, when records have come."""
         self._config = dict(config)
         self._topic = topic
         self._batch_max = batch_max
         self._waiting_max = waiting_max
         self._make = consumer
+        self._heard = heard
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
@@ -204,6 +207,7 @@ class Fetch:
                 records.append(record)
         if not found:
             return
+        self._heard()
         batches = [Batch(partition, generation, records) for partition, records in found.items()]
         with self._changed:
             self._in_thread += sum(map(len, found.values()))

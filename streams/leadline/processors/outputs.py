@@ -144,6 +144,8 @@ class Delivery:
                     again.append(i)
                 elif isinstance(result, Sent):
                     done[i] = result
+            if len(again) < len(todo):
+                deadline = asyncio.get_running_loop().time() + self._away_s  # Slow is not away.
             todo = again
             if error is not None:
                 if asyncio.get_running_loop().time() >= deadline:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -69,8 +69,10 @@ class SendError(Exception):
 class Sender:
     """Made and used in one event loop; a thread of its own serves the confirmations."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], heard: Callable[[], object] = lambda: None) -> None:
+        """``heard`` is called, in that thread, with each confirmation."""
         self._config = dict(config)
+        self._heard = heard
         self._producer: Any = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="confirmations", daemon=True)
@@ -94,7 +96,7 @@ class Sender:
             return []
         loop = asyncio.get_running_loop()
         limit = loop.time() + timeout_s
-        answers = _Answers(len(records), loop)
+        answers = _Answers(len(records), loop, self._heard)
         produce = self._open().produce
         handed = 0
         for number, record in enumerate(records):
@@ -139,12 +141,13 @@ class Sender:
 class _Answers:
     """Gathers the confirmations of one call; :meth:`take` runs in the thread that serves them."""
 
-    __slots__ = ("_got", "_handed", "_loop", "complete", "results")
+    __slots__ = ("_got", "_handed", "_heard", "_loop", "complete", "results")
 
-    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, number: int, loop: asyncio.AbstractEventLoop, heard: Callable[[], object]) -> None:
         self.results: list[Sent | BaseException | None] = [None] * number
         self.complete: asyncio.Future[None] = loop.create_future()
         self._loop = loop
+        self._heard = heard
         self._got = 0
         self._handed = -1
 
@@ -156,6 +159,7 @@ class _Answers:
     def take(self, number: int, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.results[number] = Sent(message.partition(), message.offset())
+            self._heard()
         else:
             self.results[number] = _refusal(error)
         self._got += 1

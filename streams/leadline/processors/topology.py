@@ -85,7 +85,7 @@ def wire(
     counts: Counter[str] = Counter()
     app = make_app(settings, partitions)
     events = events_topic(app)
-    sender = Sender(producer_config(settings))
+    sender = Sender(producer_config(settings), app.contact.heard)
     delivery = Delivery(signing(sender.send_all, settings), app.reachable, settings.broker_away_s, settings.dead_letter_s, counts)
     table = make_table(app)
     fault = faultpoints.armed(settings.test_fault)

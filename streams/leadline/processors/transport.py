@@ -3,7 +3,8 @@
 - Records of the watched topic are not fetched by it: :mod:`leadline.processors.fetch` reads them in batches, and the app
   acknowledges them by one offset a partition. Everything about the group (membership, assignment, commits) stays the driver's,
   and so does every other topic.
-- Each answered heartbeat is told to :class:`~leadline.processors.fencing.Ownership`.
+- Each answered heartbeat is told to :class:`~leadline.processors.fencing.Ownership` and to
+  :class:`~leadline.processors.contact.Contact`.
 - A restore goes up to the true end of the changelog, also where the broker's answer to "where is the end" is wrong.
 """
 
@@ -86,13 +87,14 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     async def on_start(self) -> None:
         await super().on_start()
         coordinator = self._ensure_consumer()._coordinator
-        beat, ownership = coordinator._do_heartbeat, self.app.ownership
+        beat, ownership, contact = coordinator._do_heartbeat, self.app.ownership, self.app.contact
 
         async def heard() -> bool:
             sent_at = ownership.now()
             success: bool = await beat()
             if success:
                 ownership.heard(sent_at)
+                contact.heard()
             return success
 
         coordinator._do_heartbeat = heard

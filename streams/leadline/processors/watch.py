@@ -108,6 +108,8 @@ class Watch:
         self._to_commit: dict[int, int] = {}
         self._acked = asyncio.Event()
         self._stopping = False
+        self._drained = False
+        """The clients are being closed: there is nobody to commit to."""
         self.flushing = False
         self._second = 0
         self._lines = 0
@@ -259,7 +261,7 @@ class Watch:
 
     async def _commit(self) -> None:
         generation, offsets = self._generation, dict(self._to_commit)
-        if not offsets or not await self._app.ownership.sure(generation, self._settings.broker_away_s):
+        if not offsets or self._drained or not await self._app.ownership.sure(generation, self._settings.broker_away_s):
             return
         await self._app.commit(EVENTS.name, offsets)
         for partition, offset in offsets.items():
@@ -306,3 +308,4 @@ class Watch:
         """For a stop: fold nothing new, store and commit what was folded."""
         self._stopping = True
         await self.quiesce((), limit_s)
+        self._drained = True

@@ -24,6 +24,7 @@ from leadline.contracts.topics import EVENTS
 from leadline.detection.policy import DEFAULT_POLICY, Policy
 from leadline.errors import BrokerError, LeadlineError, Refused, SettingsError
 from leadline.processors import topics
+from leadline.processors.contact import watch_brokers
 from leadline.processors.logs import setup, with_fields
 from leadline.processors.owned import owned
 from leadline.processors.policy_source import read_policy
@@ -192,6 +193,10 @@ class _Worker(faust.worker.Worker):  # type: ignore[misc]
         self.arm(NOT_DRAINED)
         super()._schedule_shutdown(signal)
 
+    def _crash(self, reason: BaseException) -> None:
+        # What fails because a stop is under way must not hide why it is.
+        super()._crash(self.crash_reason or reason)
+
     def arm(self, code: int) -> None:
         """From now on the process ends within the drain limit, by force if need be, whatever hangs."""
         if self._timer is None:
@@ -232,19 +237,8 @@ class _Worker(faust.worker.Worker):  # type: ignore[misc]
 
     async def _probe(self) -> None:
         """A broker that is away while nothing is being sent goes unnoticed otherwise."""
-        app, limit = self._monitor.app, self._settings.broker_away_s
-        seen = self.loop.time()
-        while True:
-            await asyncio.sleep(min(_PROBE_S, limit / 4))
-            if not app.producer.started or await app.reachable():
-                seen = self.loop.time()
-            elif self.loop.time() - seen > limit:
-                raise BrokerError(
-                    f"no broker has answered at {self._settings.bootstrap} for {limit:g} s; nothing was committed past what was "
-                    "confirmed. Check the brokers, then start the worker again."
-                )
-            else:
-                log.warning("no broker answers", extra=with_fields(for_s=round(self.loop.time() - seen, 1), limit_s=limit))
+        app, settings = self._monitor.app, self._settings
+        await watch_brokers(app.contact, app.ask, settings.bootstrap, settings.broker_away_s)
 
     async def _watch_restore(self) -> None:
         """The engine swallows errors of a restore and then waits for ever."""
