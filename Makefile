@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ADAPTERS := .venv-adapters
 ADAPTER_PINS := tests/agent/adapters/constraints.txt
 
-.PHONY: help setup demo test browser-test screenshots lint format kafka-test observability-test deploy-test chaos adapters-test clean soak
+.PHONY: help setup demo test long-test browser-test screenshots lint format kafka-test observability-test deploy-test chaos adapters-test clean soak
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,9 +32,12 @@ demo: $(STAMP)  ## Watch a fleet of agents being monitored, halted, repaired and
 test: $(STAMP)  ## Run the tests on the embedded broker (ARGS='-k inversion' narrows)
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
+long-test: $(STAMP)  ## Run what takes too long for `make test`: every fault point, every benchmark once, more seeds
+	LEADLINE_TEST_LONG=1 $(BIN)/python -m pytest -n $(JOBS) -m long $(ARGS)
+
 kafka-test: $(STAMP)  ## Run the tests that need a broker a second time, on Apache Kafka (needs Java 17, and Maven or KAFKA_HOME)
 	$(BIN)/python -m tests.support.brokers
-	LEADLINE_TEST_BROKERS=kafka $(BIN)/python -m pytest -n 2 --dist loadfile -m 'broker or kafka' $(ARGS)
+	LEADLINE_TEST_BROKERS=kafka LEADLINE_TEST_LONG=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m 'broker or kafka' $(ARGS)
 
 chaos: $(STAMP)  ## Kill and disturb workers and brokers under load on Apache Kafka, and compare with the oracle (ARGS=--short)
 	$(BIN)/python -m tests.chaos $(ARGS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -15,8 +17,11 @@ settings.load_profile("steady")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Who uses a broker is marked so: `make kafka-test` forgets nobody."""
+    """Who uses a broker is marked so: `make kafka-test` forgets nobody. What takes long waits for `make long-test` and that."""
+    skip = pytest.mark.skip(reason="takes long: make long-test runs it")
     for item in items:
+        if item.get_closest_marker("long") and not os.environ.get("LEADLINE_TEST_LONG"):
+            item.add_marker(skip)
         used = getattr(item, "fixturenames", ())
         for name in ("broker", "kafka"):
             if name in used:

@@ -24,6 +24,7 @@ def on(tmp_path: Path) -> Iterator[stage.Broker]:
         made.close()
 
 
+@pytest.mark.long
 def test_throughput(on: stage.Broker, tmp_path: Path) -> None:
     """Leadline, the loop by hand and the floor over one log; each ends with the ids of the core alone, or it would raise."""
     variants = ("leadline", "handwritten", "floor")
@@ -49,6 +50,7 @@ def test_throughput_names_the_variants_that_there_are(capsys: pytest.CaptureFixt
     assert "flink: no such variant; there are leadline, handwritten" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_latency(on: stage.Broker, tmp_path: Path) -> None:
     result = latency.measure(on, tmp_path, probes=3, repeat=1, seconds=0.05, sessions=10, rate=20.0, lead_s=0.1)
     assert result["capacity_per_s"] > 0
@@ -58,6 +60,7 @@ def test_latency(on: stage.Broker, tmp_path: Path) -> None:
         assert 0 < row["p50_ms"] <= row["p99_ms"] <= row["p99_9_ms"]
 
 
+@pytest.mark.long
 def test_scale(on: stage.Broker, tmp_path: Path) -> None:
     result = scale.measure(on, tmp_path, [40], events=60, repeat=1, repeat_largest=1)
     row = result["sessions"]["40"]

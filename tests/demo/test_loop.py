@@ -10,7 +10,8 @@ from leadline.demo.kinds import KINDS, Kind, kind_named
 from leadline.demo.loop import CompactionLoop
 from tests.demo.closed_loop import ClosedLoop, closed_loops
 
-SEEDS = range(20)
+# A few seeds each time, the others where there is time for them.
+SEEDS = pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 20), marks=pytest.mark.long)], ids=["few", "more"])
 ROUNDS = 45
 PLANTED = [kind for kind in KINDS if kind.planted]
 HEALTHY = [kind for kind in KINDS if not kind.planted]
@@ -21,27 +22,30 @@ def named(kind: Kind) -> str:
     return kind.name
 
 
+@SEEDS
 @pytest.mark.parametrize("kind", PLANTED, ids=named)
-def test_planted_kinds_lead_to_their_rule(kind: Kind) -> None:
+def test_planted_kinds_lead_to_their_rule(kind: Kind, seeds: range) -> None:
     """With the commands never heard, each kind's own mechanism leads to its rule, and the first order is the expected one."""
-    for run in closed_loops(kind, SEEDS, ROUNDS):
+    for run in closed_loops(kind, seeds, ROUNDS):
         assert kind.rule in run.rules()
         first = next((command for command in run.driver.commands), None)
         assert (first.rule, first.kind) == (kind.rule, kind.command) if first else not kind.command
 
 
+@SEEDS
 @pytest.mark.parametrize("kind", HEALTHY, ids=named)
-def test_healthy_kinds_are_never_commanded(kind: Kind) -> None:
+def test_healthy_kinds_are_never_commanded(kind: Kind, seeds: range) -> None:
     """However long they run and whatever noise there is."""
-    for run in closed_loops(kind, SEEDS, 3 * ROUNDS):
+    for run in closed_loops(kind, seeds, 3 * ROUNDS):
         assert run.commanded() == []
 
 
+@SEEDS
 @pytest.mark.parametrize("delay", [1, 5])
 @pytest.mark.parametrize("kind", COMMANDED, ids=named)
-def test_commands_repair(kind: Kind, delay: int) -> None:
+def test_commands_repair(kind: Kind, delay: int, seeds: range) -> None:
     """With the commands obeyed ``delay`` rounds late, measurements end every incident, each is released, and it compacts on."""
-    for run in closed_loops(kind, SEEDS, 2 * ROUNDS, delay=delay):
+    for run in closed_loops(kind, seeds, 2 * ROUNDS, delay=delay):
         assert run.open_incidents() == []
         assert {command.kind for command in run.heard} >= {kind.command, "resume"}
         assert run.agent.session.may_compact()

@@ -36,6 +36,7 @@ def test_a_place_counts_its_own_passages_and_acts_once(monkeypatch: pytest.Monke
     assert sent == [signal.SIGSTOP]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_killed_at_every_step(fresh_bootstrap: str, tmp_path: Path) -> None:
     """One worker after the other dies at another step; in the end ids and states are those of an undisturbed run."""
