@@ -2,18 +2,20 @@
 
 ::
 
-    python -m benchmarks.sdk [--rounds 2000] [--repeat 5] [--json]
+    python -m benchmarks.sdk [--rounds 2000] [--repeat 5] [--gap-ms 2] [--json]
 
 emit     ``Emitter.emit`` of a finished record: what is queued and signalled
-round    ``Session.compacted``: the working set of 60 items is measured, the round made and emitted, the local guard looks on
+round    ``Session.compacted``: the working set of 60 items is measured, the round made and emitted, the local guard looks on;
+         before each one a message and a summary left or came back, so that there is something to measure
 
 up       the broker answers
 slow     its process runs for a tenth of the time
 gone     nobody listens
 
 CPU microseconds of the calling thread and its waiting time a call (99th percentile); blocks of memory that one call leaves
-behind until it was sent; what did not reach the queue. The rounds come 2 ms apart, so that the sending thread does its work
-meanwhile, as it would beside an agent.
+behind until it was sent; what did not reach the queue. The calls come 2 ms apart, so that the sending thread does its work
+meanwhile, as it would beside an agent; each then finds the processor's caches cold, which is most of what it costs: with
+``--gap-ms 0`` it is the same code without that.
 """
 
 from __future__ import annotations
@@ -41,7 +43,6 @@ __all__ = ["CASES", "main", "measure"]
 
 CASES: Final = ("up", "slow", "gone")
 _ITEMS: Final = 60
-_GAP_S: Final = 0.002
 _GONE: Final = "127.0.0.1:1"
 """Nobody listens on the port multiplexer's number; it is below those that are handed out."""
 _SLOW_RUN_S: Final = 0.05
@@ -78,18 +79,21 @@ def slowed(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def _timed(calls: int, call: Callable[[int], object]) -> Cost:
+def _timed(calls: int, gap_s: float, call: Callable[[int], object], prepare: Callable[[int], None] | None = None) -> Cost:
     cpu = 0
     blocks = 0
     walls = []
     for number in range(calls):
+        if prepare is not None:
+            prepare(number)
         before = sys.getallocatedblocks()
         began, cpu_began = time.perf_counter_ns(), time.thread_time_ns()
         call(number)
         cpu += time.thread_time_ns() - cpu_began
         walls.append(time.perf_counter_ns() - began)
         blocks += sys.getallocatedblocks() - before
-        time.sleep(_GAP_S)
+        if gap_s:
+            time.sleep(gap_s)
     return Cost(cpu / calls / 1000, percentile(walls, 99.0) / 1000, blocks / calls)
 
 
@@ -100,6 +104,14 @@ def _filled(session: Session) -> None:
     for number in range(4):
         session.ledger.summarize(f"S{number}", [f"m{number * 4 + n}" for n in range(4)], tokens=300, salience=0.5)
     session.ledger.summarize("T0", ["S0", "S1"], tokens=200, salience=0.6)
+
+
+def _changed(session: Session, number: int) -> None:
+    """A message and a summary leave the working set, or come back into it."""
+    if number % 2:
+        session.ledger.restore(["m59", "S3"])
+    else:
+        session.ledger.evict(["m59", "S3"], archived=True)
 
 
 def _round(number: int) -> Round:
@@ -123,7 +135,7 @@ def _round(number: int) -> Round:
     )
 
 
-def _case(client: Client, rounds: int) -> dict[str, Cost]:
+def _case(client: Client, rounds: int, gap_s: float) -> dict[str, Cost]:
     with client.session("s-1", agent_id="a-1", token_budget=180_000, max_depth=4) as session:
         _filled(session)
         made = [_round(number) for number in range(rounds)]
@@ -131,12 +143,12 @@ def _case(client: Client, rounds: int) -> dict[str, Cost]:
             session.compacted()
             client.emitter.emit(made[number])
         return {
-            "emit": _timed(rounds, lambda number: client.emitter.emit(made[number])),
-            "round": _timed(rounds, lambda _: session.compacted()),
+            "emit": _timed(rounds, gap_s, lambda number: client.emitter.emit(made[number])),
+            "round": _timed(rounds, gap_s, lambda _: session.compacted(), lambda number: _changed(session, number)),
         }
 
 
-def measure(on: Broker, rounds: int, repeat: int) -> dict[str, Any]:
+def measure(on: Broker, rounds: int, repeat: int, gap_s: float = 0.002) -> dict[str, Any]:
     """Every case ``repeat`` times."""
     on.make_topics(keep_events=False)
     found: dict[str, list[dict[str, Cost]]] = {case: [] for case in CASES}
@@ -146,7 +158,7 @@ def measure(on: Broker, rounds: int, repeat: int) -> dict[str, Any]:
             with tempfile.TemporaryDirectory() as spool:
                 client = connect(_GONE if case == "gone" else on.bootstrap, spool=spool)
                 with slowed(on.pid) if case == "slow" else contextlib.nullcontext():
-                    costs = _case(client, rounds)
+                    costs = _case(client, rounds, gap_s)
                 # Before it is closed: what a client without a broker holds is given up only then.
                 dropped[case] += sum(client.counters()[0].dropped.values())
                 client.close(0.5)
@@ -155,6 +167,7 @@ def measure(on: Broker, rounds: int, repeat: int) -> dict[str, Any]:
                 tell(f"broker {case}, {turn + 1} of {repeat}: {shown}")
     return {
         "rounds": rounds,
+        "gap_ms": gap_s * 1000,
         "repeat": repeat,
         "cases": {
             case: {
@@ -174,7 +187,10 @@ def measure(on: Broker, rounds: int, repeat: int) -> dict[str, Any]:
 
 
 def _table(result: dict[str, Any]) -> Table:
-    table = Table(title=f"the agent's thread, {result['rounds']:,} calls, medians of {result['repeat']}", title_justify="left")
+    table = Table(
+        title=f"the agent's thread, {result['rounds']:,} calls {result['gap_ms']:g} ms apart, medians of {result['repeat']}",
+        title_justify="left",
+    )
     for column in ("broker", "call", "CPU us", "with waiting, p99 us", "blocks", "dropped"):
         table.add_column(column, justify="left" if column in ("broker", "call") else "right")
     for case, row in result["cases"].items():
@@ -188,11 +204,12 @@ def _table(result: dict[str, Any]) -> Table:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser("sdk", __doc__)
     options.add_argument("--rounds", type=int, default=2000, help="calls in each run")
+    options.add_argument("--gap-ms", type=float, default=2.0, help="pause after each call")
     given = options.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="leadline-benchmark-") as scratch, broker(given.broker, Path(scratch)) as on:
         about = circumstances()
         try:
-            result = measure(on, given.rounds, given.repeat)
+            result = measure(on, given.rounds, given.repeat, given.gap_ms / 1000)
         finally:
             on.close()
     emit({"benchmark": "sdk", "circumstances": {**about, "broker": on.kind}, **result}, _table(result), given.json)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from leadline.agent import Emitter, MemoryTransport
+from leadline.agent import Emitter, MemoryTransport, Session
 from leadline.agent.emitter import DropReason
 from leadline.agent.kafka import KafkaTransport
 from leadline.agent.outbox import ONCE, ORDINARY, SUMMARIZED, TELLING, Entry, Outbox, rank_of
@@ -48,6 +48,37 @@ def test_an_event_arrives_under_its_session_with_schema_and_content_type() -> No
         "traceparent": trace.traceparent.encode(),
         "tracestate": b"vendor=1",
     }
+    emitter.close()
+
+
+def test_a_round_that_is_made_later_is_the_round_of_its_moment() -> None:
+    """The sending thread makes the record after the working set has changed again: it says 300 tokens, as it was, in its turn."""
+    transport = MemoryTransport()
+    transport.up = False
+    emitter = Emitter(transport)
+    times = iter((1_000,))
+    session = Session(emitter, "s-1", agent_id="a-1", token_budget=900, max_depth=3, clock=lambda: next(times), epoch=7)
+    session.ledger.add_raw("m1", 300)
+    session.compacted()
+    session.ledger.add_raw("m2", 50)
+    emitter.emit(round_event(number=2))
+    transport.up = True
+    assert emitter.flush(5) == 0
+    first = sent(transport)[0]
+    assert isinstance(first, Round)
+    assert numbers(transport) == [1, 2]
+    assert (first.round, first.raw_tokens, first.distinct_source_spans, first.ts) == (1, 300, 1, "1970-01-01T00:00:01.000Z")
+    emitter.close()
+
+
+def test_an_event_that_cannot_be_made_is_counted_and_the_next_one_goes_on() -> None:
+    transport = MemoryTransport()
+    emitter = Emitter(transport)
+    assert emitter.emit_later(lambda: Round(round=1))  # type: ignore[call-arg]
+    emitter.emit(round_event(number=2))
+    assert emitter.flush(5) == 0
+    assert numbers(transport) == [2]
+    assert emitter.counters().dropped == {DropReason.INTERNAL: 1}
     emitter.close()
 
 

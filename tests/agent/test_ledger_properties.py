@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import fsum
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -52,7 +53,7 @@ class Model:
 
 
 TOKENS = st.integers(0, 50)
-SALIENCE = st.none() | st.floats(0, 1)
+SALIENCE = st.none() | st.floats(0, 1) | st.floats(-1e9, 1e9)
 
 
 class Histories(RuleBasedStateMachine):
@@ -122,9 +123,19 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data())
     def restore(self, data: st.DataObject) -> None:
         ids = data.draw(st.lists(st.sampled_from(self.known()), min_size=1, max_size=4))
-        self.ledger.restore(ids)
+        tokens = data.draw(st.dictionaries(st.sampled_from(ids), TOKENS, max_size=2))
+        self.ledger.restore(ids, tokens)
         for node_id in ids:
             self.model.nodes[node_id].retained = True
+            self.model.nodes[node_id].tokens = tokens.get(node_id, self.model.nodes[node_id].tokens)
+
+    @precondition(lambda self: self.known())
+    @rule(data=st.data(), salience=SALIENCE)
+    def rescore(self, data: st.DataObject, salience: float | None) -> None:
+        ids = data.draw(st.lists(st.sampled_from(self.known()), min_size=1, max_size=4))
+        self.ledger.rescore(dict.fromkeys(ids, salience))
+        for node_id in ids:
+            self.model.nodes[node_id].salience = salience
 
     @precondition(lambda self: self.known())
     @rule(data=st.data())
@@ -171,8 +182,7 @@ class Histories(RuleBasedStateMachine):
         assert now.ungrounded_summaries == sum(count == 0 for count in reachable.values())
         scores = [node.salience for node in retained if node.salience is not None]
         if scores:
-            assert now.query_cosine_retained is not None
-            assert abs(now.query_cosine_retained - sum(scores) / len(scores)) < 1e-9
+            assert now.query_cosine_retained == fsum(scores) / len(scores)
         else:
             assert now.query_cosine_retained is None
         for name in self.known(summaries=True):

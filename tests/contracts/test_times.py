@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline.contracts.times import format_ms, parse_ms
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MS_OF_YEAR_9999 = 253_402_300_799_999
 
 
@@ -16,7 +19,7 @@ def test_a_time_comes_back_as_it_was(ms: int) -> None:
     text = format_ms(ms)
     assert parse_ms(text) == ms
     assert len(text) == 24
-    assert text.endswith("Z")
+    assert text == (EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @pytest.mark.parametrize(

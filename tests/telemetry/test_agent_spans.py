@@ -43,7 +43,9 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    # What trace.set_tracer_provider does; that can be done once in a process only.
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    assert trace.get_tracer_provider() is provider
     yield exporter
     assert [wrong for span in exporter.get_finished_spans() if span.name != "turn" for wrong in against_the_list(span)] == []
 
@@ -159,10 +161,7 @@ def test_without_a_set_up_nothing_is_made_and_the_commands_context_goes_on() -> 
 
 
 def test_a_tracing_library_that_fails_is_not_the_agents_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> object:
-        return object()
-
-    monkeypatch.setattr(trace, "get_tracer_provider", broken)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", object())
     sink = Sink()
     with session(sink, Clock()) as one:
         one.ledger.add_raw("m1", 300)

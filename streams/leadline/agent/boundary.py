@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 
 from leadline.agent import guard
 from leadline.agent.options import GuardMode
@@ -30,6 +29,7 @@ class Boundary:
         self._stated = stated
         self._policy = policy
         self._mode = mode
+        self._penalizes_depth = None if stated.scorer is None else stated.scorer.penalizes_depth
         self._records: dict[str, FactRecord] = {}
         self._last: Signals | None = None
         self._pinned = 0
@@ -49,17 +49,21 @@ class Boundary:
         self._taken_back = (previous, self._pinned)
         pinned = at_limit(signals.summary_depth_max, self._stated.max_depth or 0, depth_cap)
         self._last, self._pinned = signals, self._pinned + 1 if pinned else 0
-        return self._ask(
-            lambda: guard.check_inversion(
+        if self._mode == "off":
+            return None
+        try:
+            guard.check_inversion(
                 previous,
                 signals,
                 baseline,
                 self._pinned,
                 policy=self._policy,
-                penalizes_depth=None if self._stated.scorer is None else self._stated.scorer.penalizes_depth,
+                penalizes_depth=self._penalizes_depth,
                 eviction=self._stated.eviction,
             )
-        )
+        except Halted as found:
+            return self._note(found)
+        return None
 
     def take_back(self) -> bool:
         """The last round turned out to have failed: the next is compared with the one before. ``False``: there is none."""
@@ -74,16 +78,16 @@ class Boundary:
         Raises :class:`leadline.errors.RecallFloorViolation` in mode ``raise``.
         """
         self._records = following.follow(self._records, event).facts
-        return self._ask(lambda: guard.check_recall(event, self._records, policy=self._policy))
-
-    def _ask(self, check: Callable[[], None]) -> Halted | None:
         if self._mode == "off":
             return None
         try:
-            check()
+            guard.check_recall(event, self._records, policy=self._policy)
         except Halted as found:
-            self.warnings.append(found)
-            if self._mode == "raise":
-                raise
-            return found
+            return self._note(found)
         return None
+
+    def _note(self, found: Halted) -> Halted:
+        self.warnings.append(found)
+        if self._mode == "raise":
+            raise found
+        return found

@@ -112,10 +112,11 @@ class Control:
 
     @property
     def depth_cap(self) -> int | None:
-        """The commanded limit of summary depth, if any."""
-        if self._cap is None:
+        """The commanded limit of summary depth, if any. Safe from any thread."""
+        cap = self._cap
+        if cap is None:
             return None
-        asked = self._cap.parameters.max_depth
+        asked = cap.parameters.max_depth
         return FleetPolicy().depth_cap if asked is None else asked
 
     # -- inside

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from leadline.agent.flight import Limits, OnPlaced
+from leadline.agent.flight import Limits, Make, OnPlaced, Waiting
 from leadline.agent.forks import follow_forks
 from leadline.agent.records import DropReason
 from leadline.agent.sender import Sender
@@ -80,25 +80,11 @@ class Emitter:
         The span that is active in the calling thread goes along in the headers; without one, ``trace`` does. What cannot be
         encoded, or would be refused by the monitor, is found out later and only counted.
         """
-        sender = self._sender
-        try:
-            if sender.closing:
-                sender.drop(DropReason.CLOSED)
-                return False
-            active = active_trace()
-            inbox = self._inbox
-            inbox.append((event, active if active.traceparent else trace))
-            if len(inbox) > self._limits.records:
-                # The sending thread does not get its turn: help it to keep the bound.
-                sender.gather()
-            if sender.asleep:
-                sender.rouse()
-            elif not sender.running:
-                sender.start()
-            return True
-        except Exception as error:
-            sender.drop(DropReason.INTERNAL, error=repr(error))
-            return False
+        return self._queue(event, trace)
+
+    def emit_later(self, make: Make, *, trace: TraceContext = NO_TRACE) -> bool:
+        """The same of an event that ``make`` returns; called once, on the sending thread, it must not read what changes."""
+        return self._queue(make, trace)
 
     def flush(self, timeout: float) -> int:
         """Wait until everything is delivered or dropped, for at most ``timeout`` seconds; returns how many events are left."""
@@ -143,6 +129,27 @@ class Emitter:
             self._inherited.append(self._sender)
             self._begin()
 
+    def _queue(self, event: AgentEvent | Make, trace: TraceContext) -> bool:
+        sender = self._sender
+        try:
+            if sender.closing:
+                sender.drop(DropReason.CLOSED)
+                return False
+            active = active_trace()
+            inbox = self._inbox
+            inbox.append((event, active if active.traceparent else trace))
+            if len(inbox) > self._limits.records:
+                # The sending thread does not get its turn: help it to keep the bound.
+                sender.gather()
+            if sender.asleep:
+                sender.rouse()
+            elif not sender.running:
+                sender.start()
+            return True
+        except Exception as error:
+            sender.drop(DropReason.INTERNAL, error=repr(error))
+            return False
+
     def _begin(self) -> None:
-        self._inbox: deque[tuple[AgentEvent, TraceContext]] = deque()
+        self._inbox: deque[Waiting] = deque()
         self._sender = Sender(self._transport, self._inbox, self._limits, *self._hooks, self._spool)

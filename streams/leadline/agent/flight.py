@@ -15,12 +15,18 @@ from leadline.agent.transport import Producer
 from leadline.contracts.events import AgentEvent
 from leadline.contracts.trace import TraceContext
 
-__all__ = ["NOTHING", "Count", "Flying", "Limits", "OnPlaced", "close", "gap_of", "session_of", "size_of"]
+__all__ = ["NOTHING", "Count", "Flying", "Limits", "Make", "OnPlaced", "Waiting", "close", "gap_of", "session_of", "size_of"]
 
 _log = logging.getLogger("leadline.agent")
 
 OnPlaced = Callable[[str, str, int, int], None]
 """Told of each delivery: session id, event id, partition, offset."""
+
+Make = Callable[[], AgentEvent]
+"""Makes an event, once."""
+
+Waiting = tuple[AgentEvent | Make, TraceContext]
+"""What agents append to the queue, and the sending thread takes up."""
 
 
 class Limits(NamedTuple):

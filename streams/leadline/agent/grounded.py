@@ -89,7 +89,7 @@ class _Left:
         self._archived = {
             bit
             for bit in {*self._carriers, *(bit for below in self._below.values() for bit in below)}
-            if any(carrier.archived and not carrier.retained for carrier in ledger._leaves[bit])
+            if any(carrier.archived and not carrier.retained for carrier in ledger._leaves.carriers(bit))
         }
         self._above: dict[int, set[str]] = defaultdict(set)
         for summary_id, below in self._below.items():

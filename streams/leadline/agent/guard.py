@@ -13,6 +13,7 @@ from leadline.contracts.session_state import FactRecord, Measurement
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rules import depth_pin, inversion, provenance_floor, recall_floor
 from leadline.detection.rules.base import CheckpointView, RoundView
+from leadline.detection.signs import DEEP, PINNED, POOR, SCARCE
 from leadline.errors import RecallFloorViolation, SalienceInversionError
 
 __all__ = ["check_inversion", "check_recall"]
@@ -39,6 +40,10 @@ def check_inversion(
     exactly where ``check_inversion`` of the salience-inversion document does, save that a working set without any
     tokens is unknown, never a violation.
     """
+    shown = _signs(curr, session_start_spans, pinned_rounds, policy)
+    asked = [rule for rule in _RULES if not rule.needs & ~shown]
+    if not asked:
+        return
     view = RoundView(
         prev=None if prev is None else _measurement(prev),
         now=_measurement(curr),
@@ -49,7 +54,7 @@ def check_inversion(
         eviction=eviction,
         policy=policy,
     )
-    for rule in _RULES:
+    for rule in asked:
         if rule.judge(view).fired:
             raise SalienceInversionError(f"{rule.name}: {rule.message(view)}")
 
@@ -74,3 +79,16 @@ def _measurement(signals: Signals) -> Measurement:
         signals.query_cosine_retained,
         signals.summary_depth_max,
     )
+
+
+def _signs(curr: Signals, baseline_spans: int, pinned_rounds: int, policy: FleetPolicy) -> int:
+    """The signs (:mod:`leadline.detection.signs`) that these rules need: mostly none, and then no rule has to be asked."""
+    ratio, spans = curr.raw_ratio, curr.distinct_source_spans
+    found = DEEP if curr.summary_depth_max >= 2 else 0
+    if ratio is not None and ratio < policy.raw_ratio_floor:
+        found |= POOR
+    if spans < baseline_spans * policy.span_floor_fraction or not spans:
+        found |= SCARCE
+    if pinned_rounds > policy.pin_rounds:
+        found |= PINNED
+    return found

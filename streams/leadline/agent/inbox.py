@@ -93,5 +93,5 @@ class Inbox:
 
     @property
     def depth_cap(self) -> int | None:
-        with self._lock:
-            return self._control.depth_cap
+        # One attribute is read, once: no lock is needed for that.
+        return self._control.depth_cap

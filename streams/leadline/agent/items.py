@@ -6,12 +6,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf, isfinite
 from operator import index
-from typing import NamedTuple
+from typing import Final
 
 from leadline.contracts import limits
+from leadline.contracts.events import Summary
 from leadline.errors import LedgerError
 
-__all__ = ["Item", "Share", "bits", "count", "mask_of", "score"]
+__all__ = ["UNIT", "Item", "bits", "check_id", "count", "in_units", "mask_of", "score"]
+
+_SMALLEST: Final = 1074
+UNIT: Final = 1 << _SMALLEST
+"""Every finite float is a whole number of its parts, so that sums of those are exact."""
 
 
 @dataclass(slots=True, eq=False)
@@ -20,7 +25,7 @@ class Item:
 
     ``sources``: ids that a summary was made from; ``None`` for verbatim source. ``bit``: the leaf's place in the masks;
     copies share their original's. ``mask``: the leaves below a retained summary; dropped with its text to save memory.
-    ``users``: how many summaries were made from it.
+    ``users``: how many summaries were made from it. ``listed``: a retained summary as it was measured last.
     """
 
     id: str
@@ -33,23 +38,18 @@ class Item:
     retained: bool = False
     archived: bool = False
     users: int = 0
+    listed: Summary | None = None
 
 
-class Share(NamedTuple):
-    """What the working set owes to one retained item.
-
-    ``depth`` 0 is verbatim source. ``lost``: distinct source spans that would be lost with it; ``reachable``: those at or
-    below it. ``copied``: another retained item carries the same text verbatim. ``grounds``: without it some retained
-    summary would have no leaf whose text can be produced.
-    """
-
-    id: str
-    tokens: int
-    depth: int
-    lost: int
-    reachable: int
-    copied: bool = False
-    grounds: bool = False
+def check_id(item_id: str) -> None:
+    """Raises :class:`LedgerError` for what no record can carry as an id."""
+    if not isinstance(item_id, str) or not 0 < len(item_id) <= limits.MAX_ID:
+        raise LedgerError(f"an id is a string of 1 to {limits.MAX_ID} characters, not {item_id!r:.80}")
+    if not item_id.isascii():
+        try:
+            item_id.encode()
+        except UnicodeEncodeError:
+            raise LedgerError(f"{item_id!a:.80} cannot be an id: it holds half a surrogate pair") from None
 
 
 def count(item_id: str, tokens: int) -> int:
@@ -74,6 +74,12 @@ def score(item_id: str, salience: float | None) -> float | None:
     if not (isfinite(number) and abs(number) <= 1e9):
         raise LedgerError(f"salience of {item_id!r} must be a finite number, not {salience!r:.80}")
     return number
+
+
+def in_units(number: float) -> int:
+    """A finite float as a whole number of parts of :data:`UNIT`."""
+    numerator, denominator = number.as_integer_ratio()
+    return numerator << (_SMALLEST + 1 - denominator.bit_length())
 
 
 def bits(mask: int) -> Iterator[int]:

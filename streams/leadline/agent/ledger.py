@@ -7,13 +7,12 @@ that compacts.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from math import fsum
 
-from leadline.agent.items import Item, Share, bits, count, mask_of, score
+from leadline.agent.items import UNIT, Item, check_id, count, in_units, mask_of, score
+from leadline.agent.leaves import Leaves
+from leadline.agent.shares import Share, shares
 from leadline.agent.signals import Signals
-from leadline.contracts import limits
 from leadline.contracts.events import Summary
 from leadline.errors import LedgerError
 
@@ -37,16 +36,13 @@ class Ledger:
         """The summaries among them."""
         self._raw_tokens = 0
         """Of the others."""
-        self._leaves: list[list[Item]] = []
-        """The carriers of each leaf (its original, then copies), by bit; none where the leaf was forgotten."""
-        self._ages: list[int] = []
-        """When each leaf came, by bit: forgotten ones give their bits away."""
-        self._free: list[int] = []
-        self._added = 0
-        self._available = 0
-        """Mask of the leaves whose text can still be produced."""
-        self._verbatim = 0
-        """Mask of the leaves that a retained item carries."""
+        self._scored = 0
+        """How many retained items have a salience."""
+        self._scores = 0
+        """The sum of those, exact, in parts of :data:`leadline.agent.items.UNIT`."""
+        self._leaves = Leaves()
+        self._measured: Signals | None = None
+        """The last measurement, until anything changes."""
         self._gone = 0
 
     # -- what happens to the working set
@@ -76,14 +72,14 @@ class Ledger:
             self._enter(Item(span_id, tokens, salience, wrapped.sources, wrapped.depth, mask=self._mask_of(wrapped)))
             return
         if copy_of is None:
-            bit = self._new_leaf()
+            bit = self._leaves.new()
         else:
             original = self._known(copy_of)
             if original.sources is not None:
                 raise LedgerError(f"{span_id!r} copies {copy_of!r}, which is a summary; use wraps")
             bit = original.bit
         item = Item(span_id, tokens, salience, bit=bit)
-        self._leaves[bit].append(item)
+        self._leaves.join(item)
         self._enter(item)
 
     def summarize(self, summary_id: str, sources: Iterable[str], tokens: int, salience: float | None = None) -> None:
@@ -131,11 +127,11 @@ class Ledger:
         Raises :class:`LedgerError` when ``summary_id`` is no summary or no leaf below it can be produced (then the
         summary stays: dropping text that nothing replaces is the agent's decision).
         """
-        leaves = self.leaves(summary_id)
-        producible = [leaf for leaf in leaves if self._available >> self._items[leaf].bit & 1]
+        summary = self._summary(summary_id)
+        producible = self._leaves.ids(self._mask_of(summary) & self._leaves.available)
         if not producible:
             raise LedgerError(f"{summary_id!r} has no leaf whose text can still be produced")
-        back = [leaf for leaf in producible if not self._held(self._items[leaf].bit)]
+        back = [leaf for leaf in producible if not self._leaves.held(self._items[leaf].bit)]
         self.restore(back)
         self.evict([summary_id])
         return back
@@ -156,11 +152,11 @@ class Ledger:
             del self._items[item.id]
             gone.append(item.id)
             if item.sources is None:
-                self._drop_carrier(item)
+                self._leaves.leave(item)
             for source in map(self._items.__getitem__, item.sources or ()):
                 source.users -= 1
                 # An archived copy may have stayed for this one's sake.
-                waiting += [source.id] if source.sources is not None else [one.id for one in self._leaves[source.bit]]
+                waiting += [source.id] if source.sources is not None else [one.id for one in self._leaves.carriers(source.bit)]
         return gone
 
     def rescore(self, salience: Mapping[str, float | None]) -> None:
@@ -168,56 +164,65 @@ class Ledger:
         items = self._known_all(salience)
         scores = [score(item.id, salience[item.id]) for item in items]
         for item, salience_now in zip(items, scores, strict=True):
+            if item.retained:
+                self._score(item.salience, -1)
+                self._score(salience_now, 1)
             item.salience = salience_now
 
     # -- what can be asked of it
 
     def measure(self) -> Signals:
-        """All signals of the working set as it is now. Cost: one pass over the retained items."""
-        summary = deepest = ungrounded = union = 0
-        scores = [item.salience for item in self._retained.values() if item.salience is not None]
+        """All signals of the working set as it is now. Cost: one pass over the retained summaries; none where nothing changed."""
+        if self._measured is None:
+            self._measured = self._measure()
+        return self._measured
+
+    def _measure(self) -> Signals:
+        tokens = deepest = ungrounded = union = 0
+        available = self._leaves.available
         summaries: list[Summary] = []
         for item in self._summaries.values():
-            summary += item.tokens
-            deepest = max(deepest, item.depth)
-            mask = self._mask_of(item) & self._available
+            tokens += item.tokens
+            if item.depth > deepest:
+                deepest = item.depth
+            mask = self._mask_of(item) & available
             union |= mask
             reachable = mask.bit_count()
-            ungrounded += not reachable
-            fan_out = len(item.sources or ())
-            summaries.append(Summary(id=item.id, depth=item.depth, tokens=item.tokens, fan_out=fan_out, reachable=reachable))
-        union |= self._verbatim  # Retained, so they can be produced.
-        summaries.sort(key=lambda s: (bool(s.reachable), s.depth, -s.fan_out))
+            if not reachable:
+                ungrounded += 1
+            listed = item.listed
+            if listed is None or listed.reachable != reachable or listed.tokens != item.tokens:
+                fan_out = len(item.sources or ())
+                listed = Summary(id=item.id, depth=item.depth, tokens=item.tokens, fan_out=fan_out, reachable=reachable)
+                item.listed = listed
+            summaries.append(listed)
+        union |= self._leaves.verbatim  # Retained, so they can be produced.
+        summaries.sort(key=_most_telling)
         return Signals(
-            raw_tokens=self._raw_tokens,
-            summary_tokens=summary,
-            distinct_source_spans=union.bit_count(),
-            query_cosine_retained=fsum(scores) / len(scores) if scores else None,
-            summary_depth_max=deepest,
-            ungrounded_summaries=ungrounded,
-            summaries=tuple(summaries),
+            self._raw_tokens,
+            tokens,
+            union.bit_count(),
+            self._scores / UNIT / self._scored if self._scored else None,
+            deepest,
+            ungrounded,
+            tuple(summaries),
         )
 
     def leaves(self, summary_id: str) -> list[str]:
         """Ids of the distinct leaf spans below a summary, producible or not, in the order they were added."""
-        item = self._known(summary_id)
-        if item.sources is None:
-            raise LedgerError(f"{summary_id!r} is a raw span, not a summary")
-        return [self._leaves[bit][0].id for bit in sorted(bits(self._mask_of(item)), key=self._ages.__getitem__)]
+        return self._leaves.ids(self._mask_of(self._summary(summary_id)))
 
     def unreachable(self, summary_id: str) -> list[str]:
         """Those of :meth:`leaves` whose text can no longer be produced."""
-        return [leaf for leaf in self.leaves(summary_id) if not self._available >> self._items[leaf].bit & 1]
+        return self._leaves.ids(self._mask_of(self._summary(summary_id)) & ~self._leaves.available)
 
     def missing(self, summary_id: str) -> list[str]:
         """Those of :meth:`leaves` that no retained item carries verbatim: what an expansion would have to bring back."""
-        return [leaf for leaf in self.leaves(summary_id) if not self._held(self._items[leaf].bit)]
+        return self._leaves.ids(self._mask_of(self._summary(summary_id)) & ~self._leaves.verbatim)
 
     def lost(self) -> list[str]:
         """Leaf spans that were added once and are neither retained nor reachable now, in the order they were added."""
-        reachable = set(bits(self._reachable(self._retained.values())))
-        lost = [bit for bit, carriers in enumerate(self._leaves) if carriers and bit not in reachable]
-        return [self._leaves[bit][0].id for bit in sorted(lost, key=self._ages.__getitem__)]
+        return self._leaves.ids_without(self._reachable(self._retained.values()))
 
     def spans_if(self, evicted: Iterable[str], restored: Iterable[str]) -> int:
         """What ``distinct_source_spans`` would be if these items were evicted and those raw spans came back."""
@@ -226,7 +231,7 @@ class Ledger:
         for item in self._known_all(restored):
             back |= 1 << item.bit
         kept = [item for item in self._retained.values() if item.id not in gone]
-        return (self._reachable(kept, self._available | back) | back).bit_count()
+        return (self._reachable(kept, self._leaves.available | back) | back).bit_count()
 
     def shares(self, archives: bool, gone: Iterable[str] = ()) -> list[Share]:
         """What would be lost with each retained item, were those in ``gone`` evicted already. Cost: one pass.
@@ -235,33 +240,10 @@ class Ledger:
         """
         left = set(gone)
         raw = [item for item in self._retained.values() if item.sources is None and item.id not in left]
-        carriers = Counter(item.bit for item in raw)
-        once, twice, only = mask_of(carriers), mask_of(bit for bit, count in carriers.items() if count > 1), 0
-        summaries: list[tuple[Item, int]] = []
-        for item in self._summaries.values():
-            if item.id not in left:
-                mask = self._mask_of(item) & self._available
-                twice |= once & mask
-                once |= mask
-                if mask & (mask - 1) == 0:
-                    only |= mask
-                summaries.append((item, mask))
-        alone = once & ~twice
-        found = {
-            item.id: Share(item.id, item.tokens, item.depth, (mask & alone).bit_count(), mask.bit_count())
-            for item, mask in summaries
-        }
-        # Asked bit by bit, a mask of many leaves would be copied each time.
-        size = len(self._leaves) // 8 + 1
-        elsewhere, grounding = twice.to_bytes(size, "little"), only.to_bytes(size, "little")
-        for item in raw:
-            at, place = item.bit >> 3, 1 << (item.bit & 7)
-            others = [other for other in self._leaves[item.bit] if other is not item]
-            copied = carriers[item.bit] > 1
-            stays = archives or copied or any(other.archived for other in others)
-            lost = 0 if stays and elsewhere[at] & place else 1
-            grounds = not stays and bool(grounding[at] & place)
-            found[item.id] = Share(item.id, item.tokens, 0, lost, 1, copied, grounds)
+        summaries = [
+            (item, self._mask_of(item) & self._leaves.available) for item in self._summaries.values() if item.id not in left
+        ]
+        found = shares(raw, summaries, self._leaves, archives)
         return [found[item_id] for item_id in self._retained if item_id in found]
 
     def is_summary(self, item_id: str) -> bool:
@@ -270,11 +252,11 @@ class Ledger:
 
     def carried(self, span_id: str) -> bool:
         """Whether a retained item carries this raw span's text verbatim: itself, or a copy."""
-        return self._held(self._known(span_id).bit)
+        return self._leaves.held(self._known(span_id).bit)
 
     def grounded(self, summary_id: str) -> bool:
         """Whether at least one leaf below the summary can still be produced."""
-        return bool(self._mask_of(self._known(summary_id)) & self._available)
+        return bool(self._mask_of(self._known(summary_id)) & self._leaves.available)
 
     def tokens(self, item_id: str) -> int:
         """Tokens of an item, retained or not."""
@@ -298,7 +280,7 @@ class Ledger:
     @property
     def spans_added(self) -> int:
         """Distinct leaf spans that were ever added."""
-        return self._added
+        return self._leaves.added
 
     @property
     def spans_dropped(self) -> int:
@@ -307,27 +289,10 @@ class Ledger:
 
     # -- inside
 
-    def _new_leaf(self) -> int:
-        """Its bit."""
-        self._added += 1
-        if self._free:
-            bit = self._free.pop()
-            self._ages[bit] = self._added
-            return bit
-        self._leaves.append([])
-        self._ages.append(self._added)
-        return len(self._leaves) - 1
-
     def _needed(self, item: Item) -> bool:
         """Whether a measurement, now or later, depends on it."""
-        carriers = self._leaves[item.bit] if item.sources is None and item.archived else (item,)
+        carriers = self._leaves.carriers(item.bit) if item.sources is None and item.archived else (item,)
         return item.retained or item.users > 0 or any(one.retained or one.users for one in carriers)
-
-    def _drop_carrier(self, item: Item) -> None:
-        self._leaves[item.bit].remove(item)
-        self._settle(item)
-        if not self._leaves[item.bit]:
-            self._free.append(item.bit)
 
     def _enter(self, item: Item) -> None:
         for source in item.sources or ():
@@ -340,6 +305,7 @@ class Ledger:
         """It is in the working set from now on; it was not until now."""
         item.retained = True
         self._retained[item.id] = item
+        self._score(item.salience, 1)
         if item.sources is None:
             self._raw_tokens += item.tokens
         else:
@@ -350,6 +316,7 @@ class Ledger:
         if not item.retained:
             return
         item.retained = False
+        self._score(item.salience, -1)
         if item.sources is None:
             self._raw_tokens -= item.tokens
         if not again:
@@ -358,17 +325,20 @@ class Ledger:
 
     def _settle(self, item: Item) -> None:
         """Bring the masks in line with what became of ``item``."""
-        if item.sources is not None:
-            item.mask = self._mask_of(item) if item.retained else None
-            return
-        place = 1 << item.bit
-        carriers = self._leaves[item.bit]
-        held = any(carrier.retained for carrier in carriers)
-        self._verbatim = self._verbatim | place if held else self._verbatim & ~place
-        if held or any(carrier.archived for carrier in carriers):
-            self._available |= place
+        self._measured = None
+        if item.sources is None:
+            self._leaves.settle(item)
         else:
-            self._available &= ~place
+            item.mask = self._mask_of(item) if item.retained else None
+            if not item.retained:
+                item.listed = None
+
+    def _score(self, salience: float | None, sign: int) -> None:
+        """A salience counts from now on, or no longer."""
+        if salience is not None:
+            self._measured = None
+            self._scored += sign
+            self._scores += sign * in_units(salience)
 
     def _reachable(self, items: Iterable[Item], available: int | None = None) -> int:
         """Mask of the leaves at or below ``items`` whose text can be produced."""
@@ -380,10 +350,7 @@ class Ledger:
             else:
                 union |= self._mask_of(item)
         union |= mask_of(verbatim)
-        return union & (self._available if available is None else available)
-
-    def _held(self, bit: int) -> bool:
-        return any(carrier.retained for carrier in self._leaves[bit])
+        return union & (self._leaves.available if available is None else available)
 
     def _mask_of(self, item: Item) -> int:
         """Mask of all leaves at or below ``item``. Walks without recursion: hierarchies can be deeper than the stack."""
@@ -410,16 +377,21 @@ class Ledger:
         except KeyError:
             raise LedgerError(f"unknown id {item_id!r}: it was never added to this ledger") from None
 
+    def _summary(self, item_id: str) -> Item:
+        item = self._known(item_id)
+        if item.sources is None:
+            raise LedgerError(f"{item_id!r} is a raw span, not a summary")
+        return item
+
     def _known_all(self, ids: Iterable[str]) -> list[Item]:
         return [self._known(item_id) for item_id in dict.fromkeys((ids,) if isinstance(ids, str) else ids)]
 
     def _check_new(self, item_id: str) -> None:
-        if not isinstance(item_id, str) or not 0 < len(item_id) <= limits.MAX_ID:
-            raise LedgerError(f"an id is a string of 1 to {limits.MAX_ID} characters, not {item_id!r:.80}")
-        if not item_id.isascii():
-            try:
-                item_id.encode()
-            except UnicodeEncodeError:
-                raise LedgerError(f"{item_id!a:.80} cannot be an id: it holds half a surrogate pair") from None
+        check_id(item_id)
         if item_id in self._items:
             raise LedgerError(f"{item_id!r} is in the ledger already; ids are given once, also to re-injected text")
+
+
+def _most_telling(summary: Summary) -> tuple[bool, int, int]:
+    """Those without ground first, then lowest depth, then highest fan-out."""
+    return bool(summary.reachable), summary.depth, -summary.fan_out

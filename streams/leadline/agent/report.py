@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Protocol, TypedDict, Unpack
 
@@ -41,7 +42,9 @@ class Sink(Protocol):
     """Where events go: an emitter, or a list in a test."""
 
     def emit(self, event: AgentEvent, *, trace: TraceContext = NO_TRACE) -> bool:
-        """Take an event over; never blocks, never raises."""
+        """Take an event over; never blocks, never raises.
+
+        A sink may also have ``emit_later(make)``, to make the event itself, on a thread of its own."""
 
 
 class _Who(TypedDict):
@@ -68,6 +71,7 @@ class Reporter:
 
     def __init__(self, sink: Sink, identity: Identity, policy: Policy, clock: Callable[[], int]) -> None:
         self._sink = sink
+        self._later: Callable[[Callable[[], AgentEvent]], object] | None = getattr(sink, "emit_later", None)
         self._identity = identity
         self._policy = policy
         self._clock = clock
@@ -99,9 +103,43 @@ class Reporter:
         outcome: RoundOutcome = "ok",
         dropped_spans: int | None = None,
         fixed_tokens: int | None = None,
+    ) -> str:
+        """Report a round; returns its event id. Where the sink can wait for it, the record is made on the sink's own thread."""
+        event_id = self._event_id("r")
+        make = partial(
+            self._round, event_id, self._clock(), number, trigger, signals, baseline, before, outcome, dropped_spans, fixed_tokens
+        )
+        if not spans.off():
+            event = make()
+            with spans.reporting(event):
+                self._sink.emit(event)
+        elif self._later is not None:
+            self._later(make)
+        else:
+            self._sink.emit(make())
+        return event_id
+
+    def _round(
+        self,
+        event_id: str,
+        now: int,
+        number: int,
+        trigger: str,
+        signals: Signals,
+        baseline: int,
+        before: Signals | None,
+        outcome: RoundOutcome,
+        dropped_spans: int | None,
+        fixed_tokens: int | None,
     ) -> Round:
-        event = Round(
-            **self._who("r"),
+        who = self._identity
+        return Round(
+            session_id=who.session_id,
+            agent_id=who.agent_id,
+            fleet=who.fleet,
+            epoch=who.epoch,
+            ts=format_ms(now),
+            event_id=event_id,
             round=number,
             trigger=trigger[: limits.MAX_ID],
             raw_tokens=signals.raw_tokens,
@@ -119,9 +157,6 @@ class Reporter:
             outcome=outcome,
             summaries=signals.listed(),
         )
-        with spans.reporting(event):
-            self._sink.emit(event)
-        return event
 
     def checkpoint(
         self,
@@ -179,7 +214,6 @@ class Reporter:
             self._instance = secrets.token_hex(4)
 
     def _who(self, kind: str) -> _Who:
-        number = next(self._numbers)
         who = self._identity
         return {
             "session_id": who.session_id,
@@ -187,8 +221,11 @@ class Reporter:
             "fleet": who.fleet,
             "epoch": who.epoch,
             "ts": format_ms(self._clock()),
-            "event_id": f"{kind}-{self._instance}-{number}",
+            "event_id": self._event_id(kind),
         }
+
+    def _event_id(self, kind: str) -> str:
+        return f"{kind}-{self._instance}-{next(self._numbers)}"
 
 
 def _statuses(statuses: Mapping[str, FactState], facts: Mapping[str, Fact]) -> list[FactStatus]:

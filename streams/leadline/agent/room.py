@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from leadline.agent.items import Share
 from leadline.agent.ledger import Ledger
+from leadline.agent.shares import Share
 
 __all__ = ["Room"]
 

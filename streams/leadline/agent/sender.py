@@ -20,14 +20,12 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from leadline.agent.backlog import Backlog
-from leadline.agent.flight import NOTHING, Count, Flying, Limits, OnPlaced, close, gap_of, session_of, size_of
+from leadline.agent.flight import NOTHING, Count, Flying, Limits, OnPlaced, Waiting, close, gap_of, session_of, size_of
 from leadline.agent.outbox import Entry, Outbox, rank_of
 from leadline.agent.records import DropReason, Record, after_gap, encoded
 from leadline.agent.spool import Spool
 from leadline.agent.transport import Blocked, Delivery, Producer, Transport
-from leadline.contracts.events import AgentEvent
 from leadline.contracts.topics import EVENTS
-from leadline.contracts.trace import TraceContext
 from leadline.errors import Malformed, Refused, Retryable
 
 __all__ = ["Sender"]
@@ -54,7 +52,7 @@ class Sender:
     def __init__(
         self,
         transport: Transport,
-        inbox: deque[tuple[AgentEvent, TraceContext]],
+        inbox: deque[Waiting],
         limits: Limits,
         on_delivered: Callable[[str, int], None] | None,
         on_placed: OnPlaced | None,
@@ -111,6 +109,12 @@ class Sender:
             while inbox:
                 event, trace = inbox.popleft()
                 self.count.emitted += 1
+                if callable(event):
+                    try:
+                        event = event()
+                    except Exception as error:
+                        self.drop(DropReason.INTERNAL, error=repr(error))
+                        continue
                 for one in outbox.push(Entry(event, trace, rank_of(event), size_of(event))):
                     self.drop(DropReason.QUEUE_FULL)
                     self._miss(session_of(one), 1 + gap_of(one))

@@ -216,12 +216,12 @@ class Session:
         if dropped_spans is not None:
             dropped_spans = checks.whole("dropped_spans", dropped_spans)
         self.poll()
-        signals = self.measure()
+        signals = self.ledger.measure()
         if self._baseline is None:
             self._baseline = self.ledger.spans_added
         self._round += 1
         dropped, self._dropped = self._dropped, self.ledger.spans_dropped
-        event = self._report.round(
+        event_id = self._report.round(
             self._round,
             trigger,
             signals,
@@ -239,7 +239,7 @@ class Session:
             for command in self._inbox.pending("cap-depth"):
                 self.done(command)
         found = self._boundary.passed(signals, self._baseline, cap)
-        return signals, found if self._holding.judged_by_guard(event.event_id, found) else None
+        return signals, found if self._holding.judged_by_guard(event_id, found) else None
 
     def _wait(self, found: Halted | None) -> None:
         if found is not None:

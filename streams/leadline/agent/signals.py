@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from leadline.contracts import limits
 from leadline.contracts.events import Measures, Summary
@@ -10,8 +10,7 @@ from leadline.contracts.events import Measures, Summary
 __all__ = ["Signals"]
 
 
-@dataclass(frozen=True, slots=True)
-class Signals:
+class Signals(Struct, frozen=True, gc=False):
     """Measurements of the working set at one moment; definitions in :mod:`leadline.contracts.events`.
 
     Token counts are integers; ``query_cosine_retained`` is ``None`` where no retained item has a salience. ``summaries``

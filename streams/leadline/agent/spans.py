@@ -19,7 +19,7 @@ from leadline.contracts.topics import COMMANDS, EVENTS
 from leadline.contracts.trace import TraceContext, read_trace
 from leadline.telemetry import names
 
-__all__ = ["Scope", "acknowledging", "compacting", "receiving", "reporting"]
+__all__ = ["Scope", "acknowledging", "compacting", "off", "receiving", "reporting"]
 
 Attributes = dict[str, Any]
 
@@ -100,20 +100,31 @@ class _Nothing(Scope):
 
 
 _NOTHING: Final = _Nothing("", "", {})
-_absent = False
+_api: Any = None
+"""OpenTelemetry's API; ``False`` where it is not installed or does not work."""
 
 
-def _off() -> bool:
-    """Whether nobody has set OpenTelemetry up in this process."""
-    global _absent
-    if _absent:
+def off() -> bool:
+    """Whether nobody has set OpenTelemetry up in this process. Costs next to nothing where that is so."""
+    global _api
+    if _api is None:
+        _api = _found()
+    if not _api:
         return True
+    # A provider may be set at any time. The public function would look it up in the environment at every round.
+    if getattr(_api, "_TRACER_PROVIDER", _api) is None:
+        return True
+    return isinstance(_api.get_tracer_provider(), _api.ProxyTracerProvider)
+
+
+def _found() -> Any:
     try:
         from opentelemetry import trace
-    except ImportError:
-        _absent = True
-        return True
-    return isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+        trace.get_tracer_provider()  # Loads the one that the environment names, if it does.
+    except Exception:
+        return False
+    return trace
 
 
 class _Round(Scope):
@@ -163,7 +174,7 @@ class _Told(Scope):
 
 def compacting(session_id: str, agent_id: str, fleet: str, epoch: int, trigger: str) -> Scope:
     """A compaction pass, from its beginning."""
-    if _off():
+    if off():
         return _NOTHING
     about: Attributes = {names.CONVERSATION: safe(session_id, _MAX_ID), names.AGENT_ID: safe(agent_id, _MAX_ID)}
     if fleet:
@@ -174,17 +185,17 @@ def compacting(session_id: str, agent_id: str, fleet: str, epoch: int, trigger: 
 
 def reporting(event: Round) -> Scope:
     """A round is measured and queued."""
-    return _NOTHING if _off() else _Told(event)
+    return _NOTHING if off() else _Told(event)
 
 
 def receiving(command: Command) -> Scope:
     """A command has arrived; a child of its sending."""
-    return _NOTHING if _off() else _Receipt(command)
+    return _NOTHING if off() else _Receipt(command)
 
 
 def acknowledging(command: Command, event: Ack) -> Scope:
     """An acknowledgement is queued: under the receipt that is open, or else under the command's sending."""
-    if _off():
+    if off():
         return _NOTHING
     about = {**_who(event), **_about(command), **_hop("send", EVENTS.name, event.event_id), names.OUTCOME: event.outcome}
     here = _open_receipt.get() == command.command_id

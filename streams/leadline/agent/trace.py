@@ -15,12 +15,16 @@ def _without() -> TraceContext:
 
 def _reader() -> Callable[[], TraceContext]:
     try:
+        from opentelemetry import context as contexts
         from opentelemetry import trace
     except ImportError:
         return _without
 
     def read() -> TraceContext:
-        context = trace.get_current_span().get_span_context()
+        current = contexts.get_current()
+        if not current:
+            return NO_TRACE
+        context = trace.get_current_span(current).get_span_context()
         if not context.is_valid:
             return NO_TRACE
         parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"

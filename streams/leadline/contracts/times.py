@@ -15,12 +15,23 @@ _SECONDS: Final = {f"{second:02}.": second * 1000 for second in range(60)}
 _MILLISECONDS: Final = {f"{ms:03}Z": ms for ms in range(1000)}
 _MINUTES: Final[dict[str, int]] = {}
 """The minutes met so far: many times are of the same few."""
+_TEXTS: Final[dict[int, str]] = {}
+"""The other way round, as are these."""
+_SECOND_TEXTS: Final = tuple(_SECONDS)
+_MILLISECOND_TEXTS: Final = tuple(_MILLISECONDS)
 _MOST_MINUTES: Final = 4096
 
 
 def format_ms(ms: int) -> str:
     """Milliseconds since 1970 as RFC 3339 UTC with milliseconds."""
-    return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    minute, rest = divmod(ms, 60_000)
+    text = _TEXTS.get(minute)
+    if text is None:
+        text = (_EPOCH + timedelta(minutes=minute)).isoformat()[:17]
+        if len(_TEXTS) >= _MOST_MINUTES:
+            _TEXTS.clear()
+        _TEXTS[minute] = text
+    return text + _SECOND_TEXTS[rest // 1000] + _MILLISECOND_TEXTS[rest % 1000]
 
 
 def parse_ms(text: str) -> int | None:
