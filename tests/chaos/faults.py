@@ -24,8 +24,8 @@ from tests.support.brokers import ApacheKafka
 
 __all__ = ["SCENARIOS"]
 
-_WRITING: Final = ("after-fold", "after-outputs", "after-store", "after-changelog")
-_SELDOM: Final = {"after-restore": 1, "after-tick": 3}
+_WRITING: Final = ("after-fold", "after-outputs", "after-store", "after-removal", "after-changelog", "after-tombstone")
+_SELDOM: Final = {"after-restore": 1, "after-tick": 3, "after-removal": 3, "after-tombstone": 3}
 """Points that are passed seldom: the last passage at which it is worth waiting for a kill."""
 
 

@@ -30,8 +30,6 @@ class Times:
     """Of the dearer ones: store deleted or stale, zombies, broker kills, full disks, clock steps."""
     away_s: float
     """How long the broker is gone."""
-    linger_ms: int = 4000
-    """How long an ended session is kept."""
 
 
 Run = Callable[[Arena, Times, ApacheKafka], None]

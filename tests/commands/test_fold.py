@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from leadline.commands.fold import Removed, fold
 from leadline.contracts import limits
 from leadline.contracts.codec import decode_violation, encode
 from leadline.contracts.ids import state_key
@@ -188,6 +189,22 @@ def test_what_was_applied_before_is_dropped_by_its_offset_yet_written_again() ->
     assert folded.ignored == {"replayed": 2}
     assert folded.states == {state_key("s1", "a1"): state}
     assert len(monitor.sent) == sent
+
+
+def test_events_of_a_session_that_was_removed_begin_nothing_when_they_come_again() -> None:
+    """Removed at offset 2 before the offsets were committed: 0 to 2 are known, also a second time in the batch; what comes behind
+    them begins the session anew, and what has no session to speak of stays ignored."""
+    monitor = Monitor()
+    batch = [monitor.append(record) for record in (round_(1), sunk(2), tick(), end(), round_(1, epoch=1), round_(2, epoch=1))]
+    monitor.load = lambda key: Removed(2)  # type: ignore[assignment,method-assign,return-value]
+    before = monitor.fold(batch[:3])
+    assert before.outputs == []
+    assert before.ignored == {"replayed": 3}
+    assert before.states == {state_key("s1", "a1"): None}, "its tombstone may not have reached the changelog"
+    assert monitor.fold(batch[3:4]).ignored == {"unknown-session": 1}
+    anew = monitor.fold(batch)
+    assert anew.ignored == {"replayed": 3, "unknown-session": 1}
+    assert anew.states == fold(batch[4:], lambda key: None, monitor.policy, monitor.now).states
 
 
 def test_the_watermark_is_each_sessions_own() -> None:

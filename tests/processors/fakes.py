@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from leadline.commands.fold import DeadLetter, Folded, Incoming
+from leadline.commands.fold import DeadLetter, Folded, Incoming, Load, Removed
 from leadline.contracts.codec import decode_event
 from leadline.contracts.events import Round, SessionEnd, SessionStart
 from leadline.contracts.ids import command_id, incident_id, state_key, violation_id
@@ -18,12 +18,13 @@ from leadline.errors import Malformed
 TICKED = "ticked"
 
 
-def tiny_fold(batch: Sequence[Incoming], load: Callable[[str], SessionState | None], policy: Policy, now: int) -> Folded:
+def tiny_fold(batch: Sequence[Incoming], load: Load, policy: Policy, now: int) -> Folded:
     """A round with no raw tokens is a violation and a halt. Counts rounds in ``pinned_rounds``; a start with a
     ``token_budget`` sets a deadline that many milliseconds later; the tick that comes then is a violation too; a
     session's end removes it. ``detail`` of an end that is ``boom`` is a bug in the fold."""
     folded = Folded()
     seen: dict[str, SessionState | None] = {}
+    gone: dict[str, int] = {}
     for record in batch:
         if record.value is None:
             folded.ignored["tombstone"] = folded.ignored.get("tombstone", 0) + 1
@@ -37,7 +38,12 @@ def tiny_fold(batch: Sequence[Incoming], load: Callable[[str], SessionState | No
             continue
         key = state_key(event.session_id, event.agent_id)
         if key not in seen:
-            seen[key] = load(key)
+            stored = load(key)
+            gone[key] = stored.offset if isinstance(stored, Removed) else -1
+            seen[key] = None if isinstance(stored, Removed) else stored
+        if seen[key] is None and record.offset <= gone[key]:
+            folded.states[key] = None
+            continue
         state = seen[key] or SessionState(event.session_id, event.agent_id)
         folded.states.setdefault(key, state)
         if record.offset <= state.offset:

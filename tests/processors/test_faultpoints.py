@@ -52,6 +52,8 @@ def test_killed_at_every_step(fresh_bootstrap: str, tmp_path: Path) -> None:
                     for _ in range(20):
                         number += 1
                         topics.send(f"s{number % 5}", round_event(f"s{number % 5}", number, raw_tokens=number % 4))
+                    topics.send("brief", round_event("brief", number))
+                    topics.send("brief", event("session-end", "brief"))
                     topics.flush()
                 assert running.exit_code() == -signal.SIGKILL, f"{name}: {running.log}"
             finally:

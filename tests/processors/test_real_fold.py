@@ -23,10 +23,12 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 ROUNDS = [(900, 60, 30, 0.4, 1), (500, 400, 20, 0.5, 2), (100, 800, 12, 0.7, 3), (80, 900, 9, 0.8, 3)]
 
 
-def send(topics: Topics, session: str) -> None:
-    """A session that inverts."""
-    topics.send(session, event("session-start", session, session_start_spans=30))
-    for number, (raw, summary, spans, salience, depth) in enumerate(ROUNDS, 1):
+def send(topics: Topics, session: str, rounds: range = range(1, len(ROUNDS) + 1)) -> None:
+    """A session that inverts, or the part of it with these rounds; its start belongs to the first."""
+    if rounds.start == 1:
+        topics.send(session, event("session-start", session, session_start_spans=30))
+    for number in rounds:
+        raw, summary, spans, salience, depth = ROUNDS[number - 1]
         more = {"distinct_source_spans": spans, "query_cosine_retained": salience, "summary_depth_max": depth}
         topics.send(
             session, round_event(session, number, raw, summary_tokens=summary, session_start_spans=30, max_depth=5, **more)

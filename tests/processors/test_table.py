@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from faust.types import TP
 
+from leadline.commands.fold import Removed
 from leadline.contracts.session_state import SessionState, encode_state
 from leadline.contracts.topics import SESSIONS
 from leadline.processors.app import make_app
@@ -80,7 +81,42 @@ async def test_a_removed_state_is_gone(made: Made) -> None:
     assert made.sessions.loader(0)("k") is None, "at once"
     made.write({})
     assert made.table.get_bytes(0, b"k") is None
-    assert made.sessions.loader(0)("k") is None
+    assert made.sessions.loader(0)("k") == Removed(7)
+
+
+async def test_of_a_session_that_is_gone_the_store_knows_up_to_where(made: Made) -> None:
+    """Its events below that offset come again where they were not committed, and must not begin it anew; also after a restart."""
+    made.write({0: {"k": state("s", 1)}})
+    assert made.sessions.loader(0)("k") == state("s", 1)
+    made.sessions.apply(0, {"k": None}, 9)
+    made.write({})
+    assert made.sessions.loader(0)("k") == Removed(9)
+    assert made.sessions.loader(0)("never heard of") == Removed(9)
+    assert made.sessions.loader(1)("k") is None, "partitions are apart"
+    again = Sessions(made.table, cache_size=2)
+    assert again.loader(0)("k") == Removed(9)
+    assert (await again.survey(0)).watermark == 9, (
+        "an events topic that was made anew is noticed also where all sessions are gone"
+    )
+    assert list(made.table.placed_before(0, 1 << 62)) == []
+    assert list(made.table.items_of(0)) == []
+
+
+async def test_where_the_store_was_lost_the_tombstones_say_it(made: Made) -> None:
+    """Each for its own session: of the others nothing is known, and they begin anew. A replay that ends before that offset does
+    not bring it down."""
+    made.table.restore(0, [Change(0, b"k", encode_state(state("s", 1))), Change(1, b"k", None, 60)])
+    assert made.sessions.loader(0)("k") == Removed(60)
+    assert made.sessions.loader(0)("other") is None
+    assert (await made.sessions.survey(0)).watermark == 60
+    made.sessions.apply(0, {"k": None, "other": None}, 40)
+    made.write({})
+    assert made.changelog[-2:] == [
+        Outgoing(SESSIONS.name, 0, b"k", None, (("offset", b"60"),)),
+        Outgoing(SESSIONS.name, 0, b"other", None, (("offset", b"40"),)),
+    ]
+    assert made.sessions.loader(0)("k") == Removed(60)
+    assert made.sessions.loader(0)("other") == Removed(40)
 
 
 async def test_what_is_taken_is_as_it_was_then(made: Made) -> None:
@@ -182,7 +218,7 @@ async def test_somebody_elses_records_between_ones_own_are_found(made: Made) -> 
 
 async def test_the_number_and_the_highest_watermark_come_from_the_store(made: Made) -> None:
     made.write({0: {"k": state("s", 1, 99), "n": state("t", 2)}})
-    assert await made.sessions.survey(0) == Survey(sessions=2, watermark=2, incidents=[])
+    assert await made.sessions.survey(0) == Survey(sessions=2, watermark=7, incidents=[])
     assert await made.sessions.survey(1) == Survey(sessions=0, watermark=-1, incidents=[])
 
 

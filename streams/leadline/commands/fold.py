@@ -31,7 +31,7 @@ from leadline.detection.policy import FleetPolicy, Policy
 from leadline.detection.silences import silenced
 from leadline.errors import Malformed
 
-__all__ = ["Admit", "DeadLetter", "Folded", "Incoming", "Step", "fold"]
+__all__ = ["Admit", "DeadLetter", "Folded", "Incoming", "Load", "Removed", "Step", "fold"]
 
 _CLOCK_SKEW_MS = 60_000
 
@@ -50,6 +50,17 @@ class Incoming(NamedTuple):
 Admit = Callable[[Incoming, Event, str], None]
 """``admit(record, event, fleet)``: what the record says, and the fleet that its session is known under, empty where there is
 none. Raises :class:`Malformed`; the state is then as it was."""
+
+
+class Removed(NamedTuple):
+    """What is stored of a session that is gone: its events up to ``offset`` have been applied, and come again where they were not
+    committed before a worker ended."""
+
+    offset: int
+
+
+Load = Callable[[str], SessionState | Removed | None]
+"""The state stored under a state key; ``None`` where nothing is known of such a session."""
 
 
 class DeadLetter(NamedTuple):
@@ -117,7 +128,7 @@ class Folded:
 
 def fold(
     batch: Sequence[Incoming],
-    load: Callable[[str], SessionState | None],
+    load: Load,
     policy: Policy,
     now: int,
     admit: Admit | None = None,
@@ -137,6 +148,7 @@ def fold(
     """
     folded = Folded()
     states, rounds = folded.states, folded.rounds
+    gone: dict[str, int] = {}
     latest = now + limits.MAX_FUTURE_MS
     policies: dict[str, tuple[FleetPolicy, int]] = {}
     for record in batch:
@@ -157,16 +169,23 @@ def fold(
             state = states.get(name)
             if state is None:
                 stored = None if name in states else _stored(folded, name, load)
-                if stored is not None:
+                if isinstance(stored, Removed):
+                    gone[name] = stored.offset
+                elif stored is not None:
                     state = replace(stored)
-                elif isinstance(event, Ack | Tick | Manual | SessionEnd):
+            if state is None:
+                if offset <= gone.get(name, -1):
+                    # As for one that is there: what was written of it may not have reached the changelog.
+                    states[name] = None
+                    folded.ignore("replayed")
+                    continue
+                if isinstance(event, Ack | Tick | Manual | SessionEnd):
                     if isinstance(event, Tick):
                         # The tick that removed it, perhaps, once more: the removal may not have reached the changelog.
                         states[name] = None
                     folded.ignore("unknown-session")
                     continue
-                else:
-                    state = SessionState(session_id, event.agent_id)
+                state = SessionState(session_id, event.agent_id)
             if offset <= state.offset:
                 states[name] = state
                 folded.ignore("replayed")
@@ -226,7 +245,7 @@ def fold(
     return folded
 
 
-def _stored(folded: Folded, key: str, load: Callable[[str], SessionState | None]) -> SessionState | None:
+def _stored(folded: Folded, key: str, load: Load) -> SessionState | Removed | None:
     """The stored state. One that cannot be read is counted, and the session begins anew: it must not stop its neighbours."""
     try:
         return load(key)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import NamedTuple
 
+from leadline.commands.fold import Load, Removed
 from leadline.contracts.session_state import Incident, SessionState, decode_state, encode_state
 from leadline.contracts.topics import SESSIONS
 from leadline.errors import Malformed
@@ -21,8 +22,8 @@ _MISSING = object()
 
 
 class Survey(NamedTuple):
-    """What a restored partition holds: the number of sessions, the highest event offset that any of them has seen, and what is
-    open, by state key."""
+    """What a restored partition holds: the number of sessions, the highest event offset that it has seen, in sessions that are
+    there or are gone, and what is open, by state key."""
 
     sessions: int
     watermark: int
@@ -31,30 +32,32 @@ class Survey(NamedTuple):
 
 class Taken(NamedTuple):
     """States that are to be written, by partition: as they are, and as rows of the store. ``upto``: the offset up to which the
-    partition's events are in them."""
+    partition's events are in them. ``gone``: for each that is removed, the offset up to which its events are done with."""
 
     states: dict[int, dict[str, SessionState | None]]
     rows: dict[int, list[Row]]
     upto: dict[int, int]
+    gone: dict[tuple[int, bytes], int]
 
     def records(self) -> list[Outgoing]:
         """For the changelog, each on the partition of its events."""
         return [
-            Outgoing(SESSIONS.name, partition, row.key, row.body, () if row.body is not None else self._gone(partition))
+            Outgoing(SESSIONS.name, partition, row.key, row.body, () if row.body is not None else self._gone(partition, row.key))
             for partition, rows in self.rows.items()
             for row in rows
         ]
 
-    def _gone(self, partition: int) -> tuple[tuple[str, bytes], ...]:
-        return ((GONE_AT, b"%d" % self.upto[partition]),) if self.upto.get(partition, -1) >= 0 else ()
+    def _gone(self, partition: int, key: bytes) -> tuple[tuple[str, bytes], ...]:
+        at = self.gone[partition, key]
+        return ((GONE_AT, b"%d" % at),) if at >= 0 else ()
 
 
 class _Part:
     """One partition's states in memory."""
 
-    __slots__ = ("cache", "dirty", "fresh", "placed", "sessions", "upto")
+    __slots__ = ("cache", "dirty", "fresh", "placed", "sessions", "stored", "upto")
 
-    def __init__(self) -> None:
+    def __init__(self, through: int) -> None:
         self.cache: dict[str, SessionState | None] = {}
         self.dirty: dict[str, None] = {}
         """Keys that are to be taken; the cache holds each."""
@@ -63,7 +66,10 @@ class _Part:
         self.fresh: set[str] = set()
         """Keys in the cache that the store does not have."""
         self.sessions = 0
-        self.upto = -1
+        self.upto = through
+        """The offset up to which the partition's events are in the states that were applied."""
+        self.stored = None if through < 0 else Removed(through)
+        """What the store says of a session that it does not have."""
 
 
 class Sessions:
@@ -85,7 +91,7 @@ class Sessions:
     def _part(self, partition: int) -> _Part:
         part = self._parts.get(partition)
         if part is None:
-            part = self._parts[partition] = _Part()
+            part = self._parts[partition] = _Part(self._table.through(partition))
         return part
 
     @property
@@ -96,19 +102,24 @@ class Sessions:
         """Sessions that this worker keeps."""
         return sum(part.sessions for part in self._parts.values())
 
-    def loader(self, partition: int) -> Callable[[str], SessionState | None]:
-        """``load`` as the fold wants it. Raises :class:`~leadline.errors.Malformed` when the store holds no state there."""
+    def loader(self, partition: int) -> Load:
+        """``load`` as the fold wants it. Of a session that is not there it says up to which offset that is so: one that the fold
+        has removed must not begin anew because its events come again. Raises :class:`~leadline.errors.Malformed` when the store
+        holds no state there."""
         part = self._part(partition)
         cache, fresh, placed, get = part.cache, part.fresh, part.placed, self._table.look_up
+        stored, gone_at = part.stored, self._table.gone_at
 
-        def load(key: str) -> SessionState | None:
+        def load(key: str) -> SessionState | Removed | None:
             state = cache.get(key, _MISSING)
             if state is not _MISSING:
                 return state  # type: ignore[return-value]
-            body, at = get(partition, _key(key))
+            name = _key(key)
+            body, at = get(partition, name)
             if body is None:
                 fresh.add(key)
-                return None
+                gone = gone_at(partition, name)
+                return Removed(gone) if gone > (stored.offset if stored else -1) else stored
             if at is not None:
                 placed[key] = at
             return decode_state(body)
@@ -129,20 +140,18 @@ class Sessions:
 
     def again(self, partition: int, keys: Iterable[bytes]) -> None:
         """These sessions are to be written again as they are."""
-        load, upto = self.loader(partition), self._part(partition).upto
+        load, part = self.loader(partition), self._part(partition)
         for key in keys:
             name = key.decode("utf-8", "surrogatepass")
             try:
                 state = load(name)
             except Malformed:
                 continue
-            if state is None:
-                upto = max(upto, self._table.gone_at(partition, key))
-            self.apply(partition, {name: state}, upto)
+            self.apply(partition, {name: None if isinstance(state, Removed) else state}, part.upto)
 
     def take(self) -> Taken:
         """All that was applied since the last time, encoded now: later changes do not show in it."""
-        taken = Taken({}, {}, {})
+        taken = Taken({}, {}, {}, {})
         for partition, part in self._parts.items():
             if not part.dirty:
                 continue
@@ -153,6 +162,7 @@ class Sessions:
                 if state is None:
                     placed.pop(key, None)
                     rows.append(Row(_key(key), None, None, was))
+                    taken.gone[partition, _key(key)] = max(part.upto, self._table.gone_at(partition, _key(key)))
                     part.sessions -= key not in part.fresh
                     part.fresh.add(key)
                     continue
@@ -172,7 +182,10 @@ class Sessions:
     def store(self, taken: Taken) -> None:
         """Write to the local store: one write a partition."""
         for partition, rows in taken.rows.items():
-            self._table.put_all(partition, rows)
+            upto = taken.upto[partition]
+            self._table.put_all(partition, rows, upto)
+            if upto >= 0:
+                self._part(partition).stored = Removed(upto)
             self._evict(partition, taken.states[partition])
         self.settled = True
 
@@ -253,7 +266,8 @@ class Sessions:
         if rows:
             self._table.put_all(partition, rows)
         part = self._part(partition)
-        part.sessions, part.upto = sessions, watermark
+        part.sessions = sessions
+        watermark = max(watermark, part.upto, self._table.gone_last(partition))
         return Survey(sessions, watermark, incidents)
 
 

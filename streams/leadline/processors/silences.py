@@ -15,10 +15,9 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from msgspec.structs import replace
 
-from leadline.commands.fold import Folded, Incoming
+from leadline.commands.fold import Folded, Incoming, Load
 from leadline.contracts.codec import decode_silence
 from leadline.contracts.manual import Silence
-from leadline.contracts.session_state import SessionState
 from leadline.contracts.topics import SILENCES
 from leadline.detection.policy import Policy
 from leadline.detection.silences import in_force
@@ -54,7 +53,7 @@ class SilenceSource:
     def around(self, fold: Fold) -> Fold:
         """``fold``, under the policy with the silences of the moment."""
 
-        def silenced(batch: Sequence[Incoming], load: Callable[[str], SessionState | None], policy: Policy, now: int) -> Folded:
+        def silenced(batch: Sequence[Incoming], load: Load, policy: Policy, now: int) -> Folded:
             return fold(batch, load, self.over(policy), now)
 
         return silenced

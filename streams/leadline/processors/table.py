@@ -1,11 +1,13 @@
 """The sessions table: one record a session, in RocksDB per partition, with the changelog ``leadline.sessions``.
 
-A partition's store holds three things:
+A partition's store holds four things:
 
 - ``state key -> state``; where the session stands in the index, the state's bytes follow eight bytes that say under which time;
 - the index, ``\\0`` ``time`` ``state key``: sessions by a time at which to look at their deadline. A deadline that moves on is
   not moved in the index: the session is found too early, once, and placed anew (:mod:`leadline.processors.clock`). So a session
   that reports every second costs the index next to nothing, and one that is quiet costs no memory at all;
+- up to which offset the partition's events are in it, written with the states: an event of a session that is not there, and
+  below that offset, is one of a session that was removed, and comes again because its offset was not committed;
 - the engine's own note of how far the changelog is in it.
 
 The changelog has the states alone. Of two states of a session the one with the higher watermark is the newer, whatever their
@@ -49,6 +51,8 @@ GONE_AT: Final = "offset"
 
 _INDEX: Final = b"\0"
 _TIME: Final = 8
+_THROUGH: Final = _INDEX + b"\xff" * _TIME
+"""Behind the whole index, as no time is so late."""
 _MOST_GONE: Final = 50_000
 """Removals remembered for each partition, to tell a late write of a removed session from a session that begins anew."""
 
@@ -122,9 +126,11 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
     def get_bytes(self, partition: int, key: bytes) -> bytes | None:
         return self.look_up(partition, key)[0]
 
-    def put_all(self, partition: int, rows: Iterable[Row]) -> None:
-        """One atomic write."""
+    def put_all(self, partition: int, rows: Iterable[Row], through: int = -1) -> None:
+        """One atomic write. ``through``: the offset up to which the partition's events are in the store from then on."""
         batch = rocksdict.WriteBatch(raw_mode=True)
+        if through >= 0:
+            batch.put(_THROUGH, through.to_bytes(_TIME, "big"))
         for key, body, placed, was in rows:
             if was is not None and (body is None or was != placed):
                 batch.delete(_entry(was, key))
@@ -137,6 +143,11 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
                 if was != placed:
                     batch.put(_entry(placed, key), b"")
         self.data._db_for_partition(partition).write(batch)
+
+    def through(self, partition: int) -> int:
+        """The offset up to which the partition's events are in the store, as far as this store knows; -1 where it does not."""
+        value = self.data._db_for_partition(partition).get(_THROUGH)
+        return -1 if value is None else int.from_bytes(value, "big")
 
     def unplace(self, partition: int, at: int, key: bytes) -> None:
         """Remove an entry of the index that stands for nothing."""
@@ -323,6 +334,10 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
     def gone_at(self, partition: int, key: bytes) -> int:
         """The watermark at which a session was removed, where that is still known; else -1."""
         return self._gone.get(partition, {}).get(key, -1)
+
+    def gone_last(self, partition: int) -> int:
+        """The highest watermark of a removal that was restored; -1 where there is none."""
+        return max(self._gone.get(partition, {}).values(), default=-1)
 
 
 def change(offset: int, key: bytes, body: bytes | None, headers: Any) -> Change:

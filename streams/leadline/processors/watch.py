@@ -19,9 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic, perf_counter_ns
 from typing import Any, Final, Protocol
 
-from leadline.commands.fold import Folded, Incoming
+from leadline.commands.fold import Folded, Incoming, Load
 from leadline.contracts.orders import Command, Violation
-from leadline.contracts.session_state import SessionState
 from leadline.contracts.topics import EVENTS
 from leadline.detection.policy import Policy
 from leadline.processors.clock import Clock
@@ -53,9 +52,7 @@ _MOST_LINES: Final = 100
 class Fold(Protocol):
     """:func:`leadline.commands.fold.fold`, or a stand-in for it."""
 
-    def __call__(
-        self, batch: Sequence[Incoming], load: Callable[[str], SessionState | None], policy: Policy, now: int
-    ) -> Folded: ...
+    def __call__(self, batch: Sequence[Incoming], load: Load, policy: Policy, now: int) -> Folded: ...
 
 
 class _Lost(Exception):
@@ -237,9 +234,13 @@ class Watch:
         self._sessions.store(taken)
         if self._fault:
             self._fault("after-store")
+            if taken.gone:
+                self._fault("after-removal")
         confirmed = await self._delivery.confirm(taken.records(), ours)
         if self._fault:
             self._fault("after-changelog")
+            if taken.gone:
+                self._fault("after-tombstone")
         if not self._app.ownership.holds(generation):
             raise _Lost
         self._sessions.note(taken, confirmed)
