@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from leadline.agent.flight import Limits, Make, OnPlaced, Waiting
+from leadline.agent.flight import Hooks, Limits, Make, OnPlaced, Waiting
 from leadline.agent.forks import follow_forks
 from leadline.agent.records import DropReason
 from leadline.agent.sender import Sender
@@ -66,7 +66,7 @@ class Emitter:
     ) -> None:
         self._transport = transport
         self._limits = Limits(max_queued, max_bytes)
-        self._hooks = (on_delivered, on_placed)
+        self._hooks = Hooks(on_delivered, on_placed)
         self._spool = spool
         self._inherited: list[object] = []
         self._begin()
@@ -133,7 +133,7 @@ class Emitter:
         sender = self._sender
         try:
             if sender.closing:
-                sender.drop(DropReason.CLOSED)
+                sender.losses.drop(DropReason.CLOSED)
                 return False
             active = active_trace()
             inbox = self._inbox
@@ -147,9 +147,9 @@ class Emitter:
                 sender.start()
             return True
         except Exception as error:
-            sender.drop(DropReason.INTERNAL, error=repr(error))
+            sender.losses.drop(DropReason.INTERNAL, error=repr(error))
             return False
 
     def _begin(self) -> None:
         self._inbox: deque[Waiting] = deque()
-        self._sender = Sender(self._transport, self._inbox, self._limits, *self._hooks, self._spool)
+        self._sender = Sender(self._transport, self._inbox, self._limits, self._hooks, self._spool)

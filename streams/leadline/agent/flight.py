@@ -11,11 +11,25 @@ from typing import NamedTuple
 
 from leadline.agent.outbox import Entry
 from leadline.agent.records import Record
-from leadline.agent.transport import Producer
+from leadline.agent.transport import Delivery, Producer
 from leadline.contracts.events import AgentEvent
 from leadline.contracts.trace import TraceContext
 
-__all__ = ["NOTHING", "Count", "Flying", "Limits", "Make", "OnPlaced", "Waiting", "close", "gap_of", "session_of", "size_of"]
+__all__ = [
+    "NOTHING",
+    "Callback",
+    "Count",
+    "Flying",
+    "Hooks",
+    "Limits",
+    "Make",
+    "OnPlaced",
+    "Waiting",
+    "close",
+    "gap_of",
+    "session_of",
+    "size_of",
+]
 
 _log = logging.getLogger("leadline.agent")
 
@@ -47,6 +61,23 @@ class Count:
     dropped: Counter[str] = field(default_factory=Counter)
     last_error: str = ""
     blocked: str = ""
+
+
+class Hooks(NamedTuple):
+    """Who is told where events went."""
+
+    on_delivered: Callable[[str, int], None] | None = None
+    on_placed: OnPlaced | None = None
+
+    def tell(self, record: Record, delivery: Delivery) -> None:
+        """A record is in the log. Never raises."""
+        try:
+            if self.on_delivered is not None:
+                self.on_delivered(record.session_id, delivery.partition)
+            if self.on_placed is not None:
+                self.on_placed(record.session_id, record.event_id, delivery.partition, delivery.offset)
+        except Exception as error:
+            _log.warning("a delivery report was lost: %r", error)
 
 
 class Flying:
@@ -88,3 +119,16 @@ def size_of(event: AgentEvent) -> int:
     """Bytes that an event takes, about: its lists make the difference."""
     listed = getattr(event, "summaries", None) or getattr(event, "facts", None) or ()
     return 512 + 128 * len(listed)
+
+
+class Callback:
+    """Delivery callback of one record, without a closure's cell per record."""
+
+    __slots__ = ("_number", "_settled")
+
+    def __init__(self, settled: Callable[[Delivery, int], None], number: int) -> None:
+        self._settled = settled
+        self._number = number
+
+    def __call__(self, delivery: Delivery) -> None:
+        self._settled(delivery, self._number)

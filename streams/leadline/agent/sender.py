@@ -16,13 +16,13 @@ import contextlib
 import logging
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import deque
 
 from leadline.agent.backlog import Backlog
-from leadline.agent.flight import NOTHING, Count, Flying, Limits, OnPlaced, Waiting, close, gap_of, session_of, size_of
+from leadline.agent.flight import NOTHING, Callback, Count, Flying, Hooks, Limits, Waiting, close, gap_of, session_of, size_of
+from leadline.agent.losses import Losses
 from leadline.agent.outbox import Entry, Outbox, rank_of
-from leadline.agent.records import DropReason, Record, after_gap, encoded
+from leadline.agent.records import DropReason, Record
 from leadline.agent.spool import Spool
 from leadline.agent.transport import Blocked, Delivery, Producer, Transport
 from leadline.contracts.topics import EVENTS
@@ -42,7 +42,6 @@ _SPILL_SECONDS = 1.0
 _SPILL_QUEUED = 2_000
 """And so does what waits for it, from this many events on."""
 _CHUNK = 500
-_LOST_SESSIONS = 10_000
 _JOIN_SECONDS = 2.0
 
 
@@ -54,14 +53,12 @@ class Sender:
         transport: Transport,
         inbox: deque[Waiting],
         limits: Limits,
-        on_delivered: Callable[[str, int], None] | None,
-        on_placed: OnPlaced | None,
+        hooks: Hooks,
         spool: Spool | None,
     ) -> None:
         self._transport = transport
         self._inbox = inbox
-        self._on_delivered = on_delivered
-        self._on_placed = on_placed
+        self._hooks = hooks
         self._backlog = Backlog(spool)
         self.lock = threading.RLock()
         self._done = threading.Condition(self.lock)
@@ -78,8 +75,7 @@ class Sender:
         self._outbox = Outbox(*limits)
         self._moving = 0
         """Events that are on their way from the queue to the disk."""
-        self._lost: Counter[str] = Counter()
-        """By session, events that were dropped and are still to be told of."""
+        self.losses = Losses(self.lock, self.count)
         self._thread: threading.Thread | None = None
         self._producer: Producer | None = None
         self._handed = 0
@@ -113,22 +109,11 @@ class Sender:
                     try:
                         event = event()
                     except Exception as error:
-                        self.drop(DropReason.INTERNAL, error=repr(error))
+                        self.losses.drop(DropReason.INTERNAL, error=repr(error))
                         continue
                 for one in outbox.push(Entry(event, trace, rank_of(event), size_of(event))):
-                    self.drop(DropReason.QUEUE_FULL)
-                    self._miss(session_of(one), 1 + gap_of(one))
-
-    def drop(self, reason: str, count: int = 1, error: str = "") -> None:
-        """Count events that are not sent."""
-        with self.lock:
-            first = reason not in self.count.dropped
-            self.count.dropped[reason] += count
-            if error:
-                self.count.last_error = error[:500]
-            first = first and not self.closing  # Then one line tells of all that is lost.
-        if first:
-            _log.warning("events are dropped: %s %.200s", reason, error)
+                    self.losses.drop(DropReason.QUEUE_FULL)
+                    self.losses.miss(session_of(one), 1 + gap_of(one))
 
     def queued(self) -> int:
         """Events in memory that the client does not have."""
@@ -157,6 +142,7 @@ class Sender:
             if self.closing:
                 return 0
             self.closing = True
+            self.losses.ending = True  # Then one line tells of all that is lost.
             self.rouse()
             thread = self._thread
         if thread is None or not thread.is_alive():
@@ -218,7 +204,7 @@ class Sender:
             with self.lock:
                 self.count.adopted += taken
                 if gone:
-                    self.drop(DropReason.SPOOL_FULL, gone)
+                    self.losses.drop(DropReason.SPOOL_FULL, gone)
 
     def _stuck(self) -> bool:
         """Whether the client does not get rid of what it has, or not fast enough."""
@@ -236,9 +222,9 @@ class Sender:
                 self._moving = len(entries)
             good: list[tuple[Entry, Record]] = []
             for entry in entries:
-                told = self._told(entry)
+                told = self.losses.told(entry)
                 with contextlib.suppress(Malformed):
-                    good.append((told, self._encoded(told)))
+                    good.append((told, self.losses.encoded(told)))
             if not fresh and not good:
                 self._moving = 0
                 return True
@@ -252,7 +238,7 @@ class Sender:
                 for one, place in zip(fresh, stored[0], strict=True):
                     one.place = place
                 if stored[1]:
-                    self.drop(DropReason.SPOOL_FULL, len(stored[1]))
+                    self.losses.drop(DropReason.SPOOL_FULL, len(stored[1]))
         return False
 
     def _feed(self, producer: Producer) -> bool:
@@ -286,9 +272,9 @@ class Sender:
         one = self.flying[number]
         try:
             if one.entry is not None:
-                one.entry = self._told(one.entry)
-                one.record = self._encoded(one.entry)
-            producer.produce(EVENTS.name, one.record.key, one.record.value, one.record.headers, _Callback(self, number))
+                one.entry = self.losses.told(one.entry)
+                one.record = self.losses.encoded(one.entry)
+            producer.produce(EVENTS.name, one.record.key, one.record.value, one.record.headers, Callback(self.settled, number))
         except Malformed:
             with self.lock:
                 del self.flying[number]
@@ -305,36 +291,12 @@ class Sender:
             raise
         return True
 
-    def _told(self, entry: Entry) -> Entry:
-        """The event, saying how many of its session before it could not be kept."""
-        with self.lock:
-            lost = self._lost.pop(session_of(entry), 0) if self._lost else 0
-        return entry if not lost else entry._replace(event=after_gap(entry.event, lost))
-
-    def _encoded(self, entry: Entry) -> Record:
-        """Raises :class:`Malformed` once it has been counted."""
-        try:
-            record, cut = encoded(entry)
-        except Malformed as error:
-            self.drop(error.reason, error=error.detail)
-            if gap := gap_of(entry):
-                self._miss(session_of(entry), gap)
-            raise
-        self.count.cut += cut
-        return record
-
-    def _miss(self, session: str, count: int) -> None:
-        """To be told by the next event of the session: events that were lost, with those that the lost ones were to tell of."""
-        with self.lock:
-            if session in self._lost or len(self._lost) < _LOST_SESSIONS:
-                self._lost[session] += count
-
     def _give_up(self, number: int, error: str) -> None:
         """The broker never takes this record."""
         with self.lock:
             one = self.flying.pop(number)
-            self.drop(DropReason.UNDELIVERED, error=error)
-            self._miss(one.record.session_id, 1 + one.record.gap)
+            self.losses.drop(DropReason.UNDELIVERED, error=error)
+            self.losses.miss(one.record.session_id, 1 + one.record.gap)
             if one.place:
                 self._backlog.arrived(one.place)
             self._tell()
@@ -358,13 +320,7 @@ class Sender:
             if one.place:
                 self._backlog.arrived(one.place)
             self._tell()
-        try:
-            if self._on_delivered is not None:
-                self._on_delivered(one.record.session_id, delivery.partition)
-            if self._on_placed is not None:
-                self._on_placed(one.record.session_id, one.record.event_id, delivery.partition, delivery.offset)
-        except Exception as error:
-            _log.warning("a delivery report was lost: %r", error)
+        self._hooks.tell(one.record, delivery)
 
     def _settle(self) -> None:
         self._backlog.settle()
@@ -425,13 +381,13 @@ class Sender:
         with self.lock:
             unreported = sum(not one.place for one in self.flying.values())
             if unreported:
-                self.drop(DropReason.UNDELIVERED, unreported)
+                self.losses.drop(DropReason.UNDELIVERED, unreported)
             self.flying.clear()
             left = 0
             while self._outbox.pop():
                 left += 1
             if left:
-                self.drop(DropReason.CLOSED, left)
+                self.losses.drop(DropReason.CLOSED, left)
             lost = self._lost_at_end = self.count.dropped.total() - dropped
             why = self.count.last_error or "the client was closed before they were sent"
             self.count.last_error = self.count.last_error or before
@@ -440,16 +396,3 @@ class Sender:
             _log.warning("%d event%s in %s for the next process: %.200s", kept, " waits" if kept == 1 else "s wait", path, why)
         if lost:
             _log.warning("%d event%s not delivered: %.200s", lost, " was" if lost == 1 else "s were", why)
-
-
-class _Callback:
-    """Delivery callback of one record, without a closure's cell per record."""
-
-    __slots__ = ("_number", "_sender")
-
-    def __init__(self, sender: Sender, number: int) -> None:
-        self._sender = sender
-        self._number = number
-
-    def __call__(self, delivery: Delivery) -> None:
-        self._sender.settled(delivery, self._number)

@@ -11,32 +11,29 @@ from types import TracebackType
 from typing import Protocol, Self, Unpack, get_args
 
 from leadline.agent import checks
-from leadline.agent.asked import answered, asks_again, bounds, in_vain, rehydrating
+from leadline.agent.asked import answered, bounds, in_vain, rehydrating
 from leadline.agent.boundary import Boundary
 from leadline.agent.calls import CallCounts, assessed, counted
-from leadline.agent.control import Answer, State
+from leadline.agent.commanded import Commanded
 from leadline.agent.facts import Fact
 from leadline.agent.holding import Holding
 from leadline.agent.inbox import Inbox
 from leadline.agent.ledger import Ledger
 from leadline.agent.options import GuardMode, HoldMode, Options
-from leadline.agent.presence import Monitor, Presence
+from leadline.agent.presence import Presence
 from leadline.agent.rehydrate import Rehydration, Restore, rehydrate
 from leadline.agent.report import Identity, Reporter, Sink
 from leadline.agent.signals import Signals
-from leadline.agent.spans import receiving
 from leadline.contracts import limits
 from leadline.contracts.events import FactState, Policy, RoundOutcome
-from leadline.contracts.orders import Command
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.signals import span_floor
-from leadline.errors import Halted, Refused, SessionHalted
+from leadline.errors import Halted, Refused
 
 __all__ = ["Listener", "Session", "wall_clock"]
 
 _log = logging.getLogger("leadline.agent")
 
-_FREE = (State.RUNNING, State.CAPPED)
 _OUTCOMES = get_args(RoundOutcome)
 _MAX_DEPTH = 1_024
 _HOLD_SECONDS = 6.0
@@ -58,7 +55,7 @@ def wall_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Session:
+class Session(Commanded):
     """A context manager: entering it starts the session, leaving it ends it.
 
     All methods belong to the agent's own thread, but for :meth:`receive`. Commands are acted on when the agent comes by:
@@ -106,14 +103,11 @@ class Session:
             decay=None if options.get("decay") is None else checks.fraction("decay", options.get("decay"), 0.0, 1e9),
         )
         self._token_budget = token_budget
-        self._max_depth = max_depth
         self._policy = options.get("policy") or FleetPolicy()
         guard: GuardMode = checks.choice("guard", options.get("guard", "report"), get_args(GuardMode))
         self._boundary = Boundary(stated, self._policy, guard)
         self.warnings = self._boundary.warnings
         """What the local guard found lately."""
-        self._on_command = options.get("on_command")
-        self._on_state = options.get("on_state")
         self._baseline = checks.optional_whole("session_start_spans", options.get("session_start_spans"))
         self._facts = {fact.fact_id: fact for fact in checks.fact_list(options.get("facts", ()))}
         self._round = checks.whole("first_round", options.get("first_round", 1), 1) - 1
@@ -122,8 +116,8 @@ class Session:
         self._vain = ""
         self._listener = listener
         self._report = Reporter(sink, Identity(session_id, agent_id, fleet, self.epoch), stated, clock)
-        self._inbox = Inbox(self.epoch, self._report.ack, clock)
-        self._holding = Holding(
+        inbox = Inbox(self.epoch, self._report.ack, clock)
+        holding = Holding(
             session_id,
             presence,
             checks.choice("hold", options.get("hold", "asynchronous"), get_args(HoldMode)),
@@ -131,7 +125,7 @@ class Session:
             checks.classes("fail_closed", options.get("fail_closed", ())),
             self._facts,
         )
-        self._seen_state = State.RUNNING
+        super().__init__(inbox, holding, max_depth, options.get("on_command"), options.get("on_state"))
 
     # -- life
 
@@ -332,107 +326,6 @@ class Session:
         found = self._boundary.summarized(event)
         return states, found if self._holding.judged_by_guard(event.event_id, found) else None
 
-    # -- what the monitor wants
-
-    @property
-    def state(self) -> State:
-        """What the commands received so far add up to.
-
-        Or ``held``, where nobody has commanded anything but the session was told to fail closed
-        (:class:`~leadline.agent.options.Options`): no monitor is heard, or it has not judged what the guard found.
-        """
-        state = self._inbox.state
-        return State.HELD if state in _FREE and self._holding.reason else state
-
-    @property
-    def held(self) -> str:
-        """Why the session is held, as a clause; empty where it is not."""
-        return self._holding.reason
-
-    @property
-    def monitor(self) -> Monitor:
-        """Whether the monitor is heard; followed only where the session waits for it, or fails closed without it."""
-        return self._holding.monitor()
-
-    @property
-    def depth_cap(self) -> int | None:
-        """The commanded limit of summary depth, if any; it stays after a resume."""
-        return self._inbox.depth_cap
-
-    @property
-    def depth_limit(self) -> int:
-        """How deep summaries may be now: the agent's own limit or the commanded one, whichever is lower."""
-        cap = self.depth_cap
-        return self._max_depth if cap is None else min(self._max_depth, cap)
-
-    @property
-    def pending(self) -> tuple[Command, ...]:
-        """Commands that were accepted and are still to be acted on, in order."""
-        return self._inbox.look()
-
-    @property
-    def retries(self) -> tuple[Command, ...]:
-        """Those of :attr:`pending` that ask for a level to be summarized again, from its whole input.
-
-        Each ``retry-level``; and each ``halt`` whose parameters have a ``level``: the retry did not help, and summarizing that
-        level again is the one thing that may still be done, and the way out. The next :meth:`checkpoint` of the level answers.
-        """
-        return tuple(command for command in self.pending if asks_again(command))
-
-    def may_compact(self) -> bool:
-        """Whether compaction is allowed now: no incident's halt is without its release."""
-        self.poll()
-        return self.state in _FREE
-
-    def may_summarize(self, level: int) -> bool:
-        """Whether one summarizer call at ``level`` is allowed now: also while halted, where that level is asked for again."""
-        if self.may_compact():
-            return True
-        wanted = (*self._inbox.halts, *self._inbox.pending())
-        return self.state is not State.STOPPED and any(asks_again(command, level) for command in wanted)
-
-    def raise_if_halted(self) -> None:
-        """Raises :class:`leadline.errors.SessionHalted` with the command's sentence while compaction is not allowed.
-
-        Not to be asked before a retry (:attr:`retries`): that is allowed while halted.
-        """
-        self.poll()
-        halts = self._inbox.halts
-        if halts:
-            raise SessionHalted("; ".join(f"{command.rule}: {command.reason}" for command in halts))
-        if held := self._holding.reason:
-            raise SessionHalted(f"held: {held}")
-
-    def poll(self) -> list[Command]:
-        """Commands that came since the last look, in order of ``seq``; ``on_command`` is called for each."""
-        fresh = self._inbox.take()
-        for command in fresh:
-            try:
-                if self._on_command is not None:
-                    self._on_command(command)
-            except Exception as error:
-                self.refuse(command, f"{type(error).__name__}: {error}")
-            else:
-                if command.kind == "resume":
-                    self.done(command)
-        if self._on_state is not None:
-            before, self._seen_state = self._seen_state, self.state
-            if before is not self._seen_state:
-                try:
-                    self._on_state(before, self._seen_state)
-                except Exception as error:
-                    # The callback is the agent's: what goes wrong in it must not cost the commands.
-                    _log.warning("on_state failed: %.200r", error)
-        return fresh
-
-    def done(self, command: Command, detail: str = "", raw_tokens_restored: int | None = None) -> None:
-        """Say that a pending command was acted on. The session says so itself for what it sees."""
-        self._inbox.settle(command, Answer("done", detail, raw_tokens_restored))
-
-    def refuse(self, command: Command, detail: str) -> None:
-        """Say that a pending command cannot be acted on, and why. A halt stays in force."""
-        self._inbox.settle(command, Answer("refused", detail))
-
     def rehydrate(self, restore: Restore, *, to_raw_ratio: float | None = None, archives: bool = False) -> Rehydration:
         """Bring raw spans back as the halts in force ask, acknowledge them, and report a round with trigger ``rehydrate``.
 
@@ -472,11 +365,6 @@ class Session:
             _log.warning("rehydrating session %.80r is in vain: %s", self.session_id, vain)
         self.compacted("rehydrate", before=before)
         return result
-
-    def receive(self, command: Command) -> None:
-        """A command arrived: record and acknowledge it. Called on the listener's thread."""
-        with receiving(command):
-            self._inbox.receive(command)
 
     # -- inside
 

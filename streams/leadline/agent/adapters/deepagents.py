@@ -24,17 +24,8 @@ from langchain.agents.middleware.types import hook_config
 from langchain_core.messages import AnyMessage
 
 from leadline.agent.adapters.conversations import Conversations
-from leadline.agent.adapters.langchain import (
-    MessageWatch,
-    MonitoredState,
-    NotingSummarizer,
-    OnHalt,
-    Turn,
-    current_turn,
-    ids_of,
-    passing,
-    redoing,
-)
+from leadline.agent.adapters.langchain import MessageWatch, MonitoredState, OnHalt
+from leadline.agent.adapters.langchain_summarizer import NotingSummarizer, Turn, current_turn, ids_of, passing, redoing
 
 __all__ = ["MonitoredSummarizationMiddleware"]
 
