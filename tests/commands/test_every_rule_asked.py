@@ -21,6 +21,7 @@ from leadline.contracts.events import Measures, Summary
 from leadline.contracts.orders import Command, Violation
 from leadline.contracts.session_state import decode_state, encode_state
 from leadline.detection import observe as observing
+from leadline.detection import quiet
 from leadline.detection.policy import FleetPolicy, Policy
 from leadline.detection.rules import MAY_FIRE, ROUND_RULES
 from leadline.detection.signs import ALL
@@ -124,14 +125,14 @@ def test_the_logs_make_every_rule_of_rounds_fire() -> None:
 def test_a_rule_that_needs_too_much_is_found_out(rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if ``rule`` were ruled out whatever a round shows: the comparison must see it."""
     without = tuple(tuple(one for one in MAY_FIRE[shown] if one.name != rule.name) for shown in range(ALL + 1))
-    monkeypatch.setattr(observing, "MAY_FIRE", without)
+    monkeypatch.setattr(quiet, "MAY_FIRE", without)
     several = ((trending(number), POLICIES[number % len(POLICIES)]) for number in range(200))
     assert any(play(eras, policy, False) != play(eras, policy, True) for eras, policy in several)
 
 
 def test_the_fuzzer_finds_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     without = tuple(tuple(one for one in MAY_FIRE[shown] if one.name != "inversion") for shown in range(ALL + 1))
-    monkeypatch.setattr(observing, "MAY_FIRE", without)
+    monkeypatch.setattr(quiet, "MAY_FIRE", without)
     with pytest.raises(fuzz.Broken, match="with every rule asked"):
         fuzz.run(0, 400, seed=1)
 

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from leadline.contracts import limits
-from leadline.contracts.codec import decode_command, decode_event, decode_violation, encode
+from leadline.contracts.codec import decode_command, decode_event, decode_violation, encode, plain_events
 from leadline.contracts.events import Ack, Checkpoint, DeclaredDrop, Fact, FactStatus, Measures, Policy, Round, Scorer, Summary
 from leadline.contracts.orders import Cause, Command, Measured, Parameters, Target, Tick, Violation
 from leadline.contracts.reasons import Reason
@@ -388,3 +388,12 @@ def test_a_checkpoint_tells_absent_facts_from_none() -> None:
     assert silent.facts is None
     assert empty.facts == []
     assert FactStatus(fact_id="C1", status="absent") not in empty.facts
+
+
+def test_a_value_that_cannot_be_read_leaves_those_around_it_as_they_are() -> None:
+    """Values are decoded many at a time: each event stands at the place of its own value, whatever its neighbours hold."""
+    event = encode(Ack(session_id="s", agent_id="a", command_id="c", seq=1, outcome="done"))
+    big = event[:-1] + b" " * limits.MAX_RECORD_BYTES + b"}"
+    values = [event, None, b"{", event + event, big, event] + [event] * 200
+    found = list(plain_events(values))
+    assert [one is not None for one in found] == [True, False, False, False, False, True] + [True] * 200

@@ -173,11 +173,13 @@ _SECRETS = (
 
 @pytest.mark.parametrize("secret", _SECRETS)
 @pytest.mark.parametrize("case", [str, str.upper, str.lower])
+@pytest.mark.parametrize("before", ["before", "avant le pass\u00e9", "l\u00e0"])
 def test_the_quick_look_passes_over_nothing_that_is_masked(
-    secret: str, case: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    secret: str, case: Callable[[str], str], before: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A text is masked with the quick look as it is without it."""
-    shown = redact(f"before {case(secret)} after")
-    monkeypatch.setattr(text, "_SUSPICIOUS", re.compile(""))
-    assert redact(f"before {case(secret)} after") == shown
+    """A text is masked with the quick look as it is without it, whether it is of ASCII alone or not."""
+    shown = redact(f"{before} {case(secret)} after")
+    monkeypatch.setattr(text, "_HINTED", re.compile(""))
+    monkeypatch.setattr(text, "_HINTED_ANY_CASE", re.compile(""))
+    assert redact(f"{before} {case(secret)} after") == shown
     assert MASK in redact(f"before {secret} after")

@@ -16,9 +16,8 @@ from leadline.commands.deadlines import next_deadline, quiet_ms
 from leadline.commands.incidents import settle
 from leadline.commands.lifecycle import Move
 from leadline.contracts import limits
-from leadline.contracts.codec import Decoded, Event, decode_event, plain_event
+from leadline.contracts.codec import Decoded, Event, decode_event, plain_events
 from leadline.contracts.events import Ack, Round, SessionEnd
-from leadline.contracts.ids import state_key
 from leadline.contracts.manual import Manual
 from leadline.contracts.orders import Cause, Command, Tick, Violation
 from leadline.contracts.reasons import Reason
@@ -28,12 +27,15 @@ from leadline.contracts.trace import NO_TRACE, TraceContext, read_trace
 from leadline.detection.asking import FAILED
 from leadline.detection.observe import apply
 from leadline.detection.policy import FleetPolicy, Policy
+from leadline.detection.quiet import quiet
 from leadline.detection.silences import silenced
 from leadline.errors import Malformed
 
 __all__ = ["Admit", "DeadLetter", "Folded", "Incoming", "Load", "Removed", "Step", "fold"]
 
 _CLOCK_SKEW_MS = 60_000
+_OF_KNOWN_SESSIONS = frozenset({Ack, Tick, Manual, SessionEnd})
+"""Events that begin no session."""
 
 
 class Incoming(NamedTuple):
@@ -147,47 +149,55 @@ def fold(
     an agent can send.
     """
     folded = Folded()
-    states, rounds = folded.states, folded.rounds
+    states = folded.states
     gone: dict[str, int] = {}
     latest = now + limits.MAX_FUTURE_MS
     policies: dict[str, tuple[FleetPolicy, int]] = {}
-    for record in batch:
+    current: str | None = None
+    known, patience = policy.default, 0
+    for record, event in zip(batch, plain_events([record.value for record in batch]), strict=True):
         key, value, _, offset, timestamp, headers = record
-        if value is None:
-            folded.ignore("tombstone")
-            continue
         receive = timestamp if 0 < timestamp <= latest else now
-        event, decoded = plain_event(value, receive + limits.MAX_FUTURE_MS), None
+        decoded = None
         try:
+            ts = None
+            if event is not None and type(event) is not Tick and event.ts:
+                ts = parse_ms(event.ts)
+                if ts is None:
+                    event = None  # As plain as it is, its time is none.
             if event is None:
+                if value is None:
+                    folded.ignore("tombstone")
+                    continue
                 decoded = decode_event(value)
-                event = decoded.event
+                event, ts = decoded.event, decoded.ts
             session_id = event.session_id
-            if key != session_id.encode() or decoded is not None:
-                _check(record, session_id, None if decoded is None else decoded.ts, receive)
-            name = state_key(session_id, event.agent_id)
+            if key != session_id.encode() or (ts is not None and ts - receive > limits.MAX_FUTURE_MS):
+                _check(record, session_id, ts, receive)
+            name = f"{len(session_id)}:{session_id}{event.agent_id}"  # state_key(), without the call.
             state = states.get(name)
+            ours = state is not None
             if state is None:
                 stored = None if name in states else _stored(folded, name, load)
                 if isinstance(stored, Removed):
                     gone[name] = stored.offset
-                elif stored is not None:
-                    state = replace(stored)
+                else:
+                    state = stored
             if state is None:
                 if offset <= gone.get(name, -1):
                     # As for one that is there: what was written of it may not have reached the changelog.
                     states[name] = None
                     folded.ignore("replayed")
                     continue
-                if isinstance(event, Ack | Tick | Manual | SessionEnd):
-                    if isinstance(event, Tick):
+                if type(event) in _OF_KNOWN_SESSIONS:
+                    if type(event) is Tick:
                         # The tick that removed it, perhaps, once more: the removal may not have reached the changelog.
                         states[name] = None
                     folded.ignore("unknown-session")
                     continue
-                state = SessionState(session_id, event.agent_id)
+                state, ours = SessionState(session_id, event.agent_id), True
             if offset <= state.offset:
-                states[name] = state
+                states[name] = state if ours else state.working_copy()
                 folded.ignore("replayed")
                 continue
             if admit is not None and type(event) is not Tick:
@@ -196,10 +206,26 @@ def fold(
             folded.dead_letters.append(DeadLetter(record, error.reason, error.detail))
             continue
         fleet = state.fleet if type(event) is Tick else event.fleet or state.fleet
-        known = policies.get(fleet)
-        if known is None:
-            known = policies[fleet] = policy.of(fleet), quiet_ms(policy.of(fleet))
-        rules, quiet = known
+        if fleet != current:
+            if fleet not in policies:
+                policies[fleet] = policy.of(fleet), quiet_ms(policy.of(fleet))
+            current, (known, patience) = fleet, policies[fleet]
+        if type(event) is Round and decoded is None and not explain:
+            # Whether a rule is silenced makes no difference here.
+            after = quiet(state, event, receive, known)
+            if after is not None:
+                for header in headers:
+                    if header[0] == "traceparent":
+                        _followed(folded, headers, after)
+                        break
+                after.offset = offset
+                after.deadline = after.last_seen + patience
+                states[name] = after
+                folded.rounds[fleet] = folded.rounds.get(fleet, 0) + 1
+                continue
+        if not ours:
+            state = state.working_copy()
+        rules = known
         if policy.silences:
             rules = silenced(rules, policy.silences, state.fleet, session_id, event.agent_id, receive)
         if type(event) is Tick:
@@ -213,7 +239,7 @@ def fold(
         counts = state.counts
         found = apply(state, event, receive, rules, explain=explain)
         if type(event) is Round:
-            rounds[state.fleet] = rounds.get(state.fleet, 0) + 1
+            folded.rounds[state.fleet] = folded.rounds.get(state.fleet, 0) + 1
         state.offset = offset
         if decoded is not None:
             _tolerated(folded, decoded, state)
@@ -222,23 +248,19 @@ def fold(
             if header[0] == "traceparent":
                 trace = _followed(folded, headers, state)
                 break
-        if found is None:
-            # There is no incident, and nothing was found.
-            state.deadline = state.last_seen + quiet
-        else:
-            for finding in found.findings:
-                if finding.decision is FAILED:
-                    folded.failures[finding.rule] = folded.failures.get(finding.rule, 0) + 1
-            cause = Cause(event_id="" if type(event) is Tick else event.event_id, partition=record.partition, offset=offset)
-            moves: list[Move] = []
-            outputs = settle(found, event, receive, rules, cause, policy.version, max(now, receive), moves)
-            state.deadline = next_deadline(state, rules)
-            if outputs or moves:
-                first = len(folded.outputs)
-                folded.outputs.extend(outputs)
-                part = slice(first, first + len(outputs))
-                folded.steps.append(Step(record, event, receive, trace, state, part, tuple(moves)))
-                state = replace(state)  # What was told stays as it was told.
+        for finding in found.findings:
+            if finding.decision is FAILED:
+                folded.failures[finding.rule] = folded.failures.get(finding.rule, 0) + 1
+        cause = Cause(event_id="" if type(event) is Tick else event.event_id, partition=record.partition, offset=offset)
+        moves: list[Move] = []
+        outputs = settle(found, event, receive, rules, cause, policy.version, max(now, receive), moves)
+        state.deadline = next_deadline(state, rules)
+        if outputs or moves:
+            first = len(folded.outputs)
+            folded.outputs.extend(outputs)
+            part = slice(first, first + len(outputs))
+            folded.steps.append(Step(record, event, receive, trace, state, part, tuple(moves)))
+            state = state.working_copy()  # What was told stays as it was told.
         if state.counts is not counts:
             folded.compare(counts, state.counts)
         states[name] = state

@@ -11,6 +11,8 @@ record is merely newer than this reader, or names what is wrong with it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -35,7 +37,7 @@ __all__ = [
     "decode_silence",
     "decode_violation",
     "encode",
-    "plain_event",
+    "plain_events",
 ]
 
 Event = AgentEvent | Tick | Manual
@@ -60,9 +62,11 @@ _SCHEMA = re.compile(r"([a-z][a-z-]*\.[a-z][a-z-]*)/(\d{1,6})(?:\.(\d{1,6}))?", 
 
 _event_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _decode_plain = _event_decoder.decode
-_ANY_TIME = 2**63
+_AT_ONCE = 64
+"""Values decoded before the first of them is looked at."""
 _command_decoder = msgspec.json.Decoder(Command)
 _order_decoder: msgspec.json.Decoder[Command | Heartbeat] = msgspec.json.Decoder(Command | Heartbeat)
+_encoder = msgspec.json.Encoder()
 _silence_decoder = msgspec.json.Decoder(Silence)
 _violation_decoder = msgspec.json.Decoder(Violation)
 
@@ -81,32 +85,44 @@ class Decoded(NamedTuple):
 
 def encode(record: msgspec.Struct) -> bytes:
     """A record as one JSON object, UTF-8. Fields that hold their default are left out."""
-    return orjson.dumps(msgspec.to_builtins(record))
+    return _encoder.encode(record)
 
 
-def plain_event(value: bytes, latest: int) -> Event | None:
-    """The event in ``value`` where it is all that this reader expects, and its own time no later than ``latest`` (ms since 1970).
+def plain_events(values: Iterable[bytes | None]) -> Iterator[Event | None]:
+    """For each value its event, where it is all that this reader expects. ``None``: :func:`decode_event` must look closer.
 
-    ``None``: :func:`decode_event` must look closer. Never raises.
+    Says nothing of the event's time, which may be none. Reads some of the values ahead of what it gives. Never raises.
     """
+    values = iter(values)
+    return chain.from_iterable(map(_plain, iter(lambda: list(islice(values, _AT_ONCE)), [])))
+
+
+def _plain(values: list[bytes | None]) -> list[Event | None]:
+    try:
+        if max(map(len, values)) <= limits.MAX_RECORD_BYTES:  # type: ignore[arg-type]
+            return [_decode_plain(value) for value in values]  # type: ignore[arg-type]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
+        pass
+    return [None if value is None else _plain_event(value) for value in values]
+
+
+def _plain_event(value: bytes) -> Event | None:
     if len(value) > limits.MAX_RECORD_BYTES:
         return None
     try:
-        event = _decode_plain(value)
+        return _decode_plain(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    if type(event) is not Tick and event.ts:
-        ts = parse_ms(event.ts)
-        if ts is None or ts > latest:
-            return None
-    return event
 
 
 def decode_event(value: bytes | None) -> Decoded:
     """One value of ``leadline.events``. Raises :class:`Malformed`, nothing else."""
-    event = None if value is None else plain_event(value, _ANY_TIME)
+    event = None if value is None else _plain_event(value)
     if event is not None:
-        return Decoded(event, None if isinstance(event, Tick) or not event.ts else parse_ms(event.ts))
+        text = "" if type(event) is Tick else event.ts
+        ts = parse_ms(text) if text else None
+        if ts is not None or not text:
+            return Decoded(event, ts)
     raw = _load(value)
     bad_time = _drop_bad_time(raw)
     record, unknown, newer = _convert(raw, _EVENTS)

@@ -8,12 +8,10 @@ __all__ = ["command_id", "incident_id", "state_key", "violation_id"]
 
 
 def _derive(prefix: str, *parts: str | int) -> str:
-    digest = blake2b(digest_size=12)
-    for part in parts:
-        data = str(part).encode("utf-8", "surrogatepass")
-        # Length-prefixed, so that no two lists of parts run together into the same bytes.
-        digest.update(len(data).to_bytes(4, "big") + data)
-    return f"{prefix}-{digest.hexdigest()}"
+    data = [str(part).encode("utf-8", "surrogatepass") for part in parts]
+    # Length-prefixed, so that no two lists of parts run together into the same bytes.
+    together = b"".join([len(one).to_bytes(4, "big") + one for one in data])
+    return f"{prefix}-{blake2b(together, digest_size=12).hexdigest()}"
 
 
 def incident_id(session_id: str, agent_id: str, epoch: int, rule: str, subject: str, opened_by: str) -> str:

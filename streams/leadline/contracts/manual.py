@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, final
 
 from msgspec import Meta, Struct
 
@@ -15,6 +15,7 @@ Who = Annotated[str, Meta(min_length=1, max_length=limits.MAX_ID)]
 Why = Annotated[str, Meta(min_length=1, max_length=limits.MAX_DETAIL)]
 
 
+@final
 class Manual(
     Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="schema", tag="leadline.manual/1"
 ):

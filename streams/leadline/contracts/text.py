@@ -30,11 +30,14 @@ _KNOWN = re.compile(
 _KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL)
 
 
-_SUSPICIOUS = re.compile(
-    r"(?i)pass|pwd|secret|token|api[_-]?key|auth|credential|private|sasl|session[_-]?key|cookie|bearer|basic|://"
-    r"|sk-|gh[pousr]_|github_pat_|xox|akia|aiza|eyj"
+_HINTS = (
+    r"p(?:ass|wd|rivate)|s(?:ecret|asl|ession[_-]?key|k-)|token|a(?:pi[_-]?key|uth|kia|iza)|c(?:redential|ookie)|b(?:earer|asic)"
+    r"|://|g(?:h[pousr]_|ithub_pat_)|xox|eyj"
 )
-"""A part of everything below that is masked: most texts have none of it, and one look is enough."""
+"""A part of everything above that is masked: most texts have none of it, and one look is enough."""
+_HINTED = re.compile(_HINTS)
+"""For lower-case ASCII: forty times as fast as a search that ignores case."""
+_HINTED_ANY_CASE = re.compile(_HINTS, re.IGNORECASE)
 
 
 def redact(text: str) -> str:
@@ -44,7 +47,8 @@ def redact(text: str) -> str:
     credentials, logins in URLs, PEM private keys and the tokens of well-known services. It errs on the side of masking;
     it is no proof that nothing secret remains.
     """
-    if not _SUSPICIOUS.search(text):
+    hinted = _HINTED.search(text.lower()) if text.isascii() else _HINTED_ANY_CASE.search(text)
+    if not hinted:
         return text
     text = _KEY_BLOCK.sub(MASK, text)
     text = _ASSIGNED.sub(lambda found: f"{found['name']}{MASK}", text)
@@ -67,7 +71,8 @@ def printable(text: str, limit: int = MAX_PRINTED) -> str:
     surrogates are shown as escapes; the result can always be encoded as UTF-8.
     """
     cut = len(text) - limit
-    shown = _UNPRINTABLE.sub(_escape, text[:limit] if cut > 0 else text)
+    head = text[:limit] if cut > 0 else text
+    shown = head if head.isascii() and head.isprintable() else _UNPRINTABLE.sub(_escape, head)
     return f"{shown}…(+{cut})" if cut > 0 else shown
 
 

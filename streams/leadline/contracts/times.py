@@ -19,7 +19,9 @@ _TEXTS: Final[dict[int, str]] = {}
 """The other way round, as are these."""
 _SECOND_TEXTS: Final = tuple(_SECONDS)
 _MILLISECOND_TEXTS: Final = tuple(_MILLISECONDS)
-_MOST_MINUTES: Final = 4096
+_TIMES: Final[dict[str, int]] = {}
+"""Whole times met lately: of a hundred thousand events a second many share a millisecond."""
+_MOST_KEPT: Final = 4096
 
 
 def format_ms(ms: int) -> str:
@@ -28,7 +30,7 @@ def format_ms(ms: int) -> str:
     text = _TEXTS.get(minute)
     if text is None:
         text = (_EPOCH + timedelta(minutes=minute)).isoformat()[:17]
-        if len(_TEXTS) >= _MOST_MINUTES:
+        if len(_TEXTS) >= _MOST_KEPT:
             _TEXTS.clear()
         _TEXTS[minute] = text
     return text + _SECOND_TEXTS[rest // 1000] + _MILLISECOND_TEXTS[rest % 1000]
@@ -40,15 +42,22 @@ def parse_ms(text: str) -> int | None:
     ``t`` and ``z`` may be lower case, as RFC 3339 has it. A text without a zone is refused rather than guessed: the reader then
     uses the receive time and counts it.
     """
+    ms = _TIMES.get(text)
+    if ms is not None:
+        return ms
     try:
-        return _MINUTES[text[:17]] + _SECONDS[text[17:20]] + _MILLISECONDS[text[20:]]
+        ms = _MINUTES[text[:17]] + _SECONDS[text[17:20]] + _MILLISECONDS[text[20:]]
     except KeyError:
-        pass
-    ms = _parse(text)
-    if ms is not None and _MINUTE.match(text) and (minute := _parse(f"{text[:17]}00Z")) is not None:
-        if len(_MINUTES) >= _MOST_MINUTES:
-            _MINUTES.clear()
-        _MINUTES[text[:17]] = minute
+        ms = _parse(text)
+        if ms is None:
+            return None
+        if _MINUTE.match(text) and (minute := _parse(f"{text[:17]}00Z")) is not None:
+            if len(_MINUTES) >= _MOST_KEPT:
+                _MINUTES.clear()
+            _MINUTES[text[:17]] = minute
+    if len(_TIMES) >= _MOST_KEPT:
+        _TIMES.clear()
+    _TIMES[text] = ms
     return ms
 
 

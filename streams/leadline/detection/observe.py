@@ -3,9 +3,10 @@
 It keeps the session's measurements, facts and counts up to date and asks the rules; what is done about the findings is decided
 in :mod:`leadline.commands`.
 
-One path serves all. With ``explain`` every rule is asked and its reason kept, for people and for tests. Without it, a rule is
-asked only where it could matter: where it has an incident open, or where its own ``may_fire`` does not rule it out. What is found
-and what is remembered is the same either way; a property test and the fuzzer hold the two to each other.
+One path serves all, but for :mod:`leadline.detection.quiet`, which sees first. With ``explain`` every rule is asked and its
+reason kept, for people and for tests. Without it, a rule is asked only where it could matter: where it has an incident open, or
+where its own ``may_fire`` does not rule it out. What is found and what is remembered is the same either way; a property test and
+the fuzzer hold the two to each other.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from leadline.contracts.session_state import Measurement, SessionState
 from leadline.detection import facts as following
 from leadline.detection.asking import Finding, Reasons, ask, standing
 from leadline.detection.policy import FleetPolicy
-from leadline.detection.rounds import SEEN, Arrival, arrive, measurement_of, remember
-from leadline.detection.rules import CHECKPOINT_RULES, MAY_FIRE, PRESENCE_RULES, ROUND_RULES, no_progress
+from leadline.detection.quiet import SHORT_EPOCHS_IN_A_ROW, worth_asking
+from leadline.detection.rounds import Arrival, arrive, measurement_of, remember
+from leadline.detection.rules import CHECKPOINT_RULES, PRESENCE_RULES, ROUND_RULES, no_progress
 from leadline.detection.rules.base import CheckpointView, Decision, PresenceView, RoundView, Rule
 from leadline.detection.rules.depth_pin import at_limit
 from leadline.detection.rules.unobserved import contradiction
-from leadline.detection.signs import signs
 
 __all__ = ["SILENCE", "Finding", "Observation", "apply", "observe"]
 
@@ -39,13 +40,8 @@ SILENCE: Final = "silence"
 """Subject of the `unobserved` incident that silence opens."""
 
 _SHORT_EPOCH: Final = 2
-_SHORT_EPOCHS_IN_A_ROW: Final = 3
-"""So many epochs of so few rounds are a counter that counts the wrong thing: no rule that compares rounds can judge them."""
-
 _MAX_LEVELS: Final = 16
 """Levels whose output sizes are followed."""
-
-_NEXT: Final = Arrival.NEXT
 
 
 class Observation(NamedTuple):
@@ -61,55 +57,18 @@ class Observation(NamedTuple):
 
 def observe(state: SessionState, event: Event, now: int, policy: FleetPolicy, *, explain: bool = True) -> Observation:
     """Apply ``event``, received at ``now`` (ms since 1970), to ``state``, which is not changed."""
-    state = state.working_copy()
-    return apply(state, event, now, policy, explain=explain) or Observation(state)
+    return apply(state.working_copy(), event, now, policy, explain=explain)
 
 
-def apply(state: SessionState, event: Event, now: int, policy: FleetPolicy, *, explain: bool = False) -> Observation | None:
-    """Apply ``event`` to ``state`` itself: a working copy that nobody else holds.
-
-    Without ``explain`` no reasons are kept, and ``None`` is all that is said of an event about which there is nothing to decide:
-    nothing found, and no incident open.
-    """
+def apply(state: SessionState, event: Event, now: int, policy: FleetPolicy, *, explain: bool = False) -> Observation:
+    """Apply ``event`` to ``state`` itself: a working copy that nobody else holds. Without ``explain`` no reasons are kept."""
     findings: list[Finding] = []
     reasons: Reasons | None = [] if explain else None
-    # On these types `type() is` is ten times as fast as isinstance().
-    if type(event) is Round and event.epoch == state.epoch and state.ended_at is None and not state.incidents:
-        # Nearly every event of a healthy fleet. What follows below does the same, and more than is needed here.
-        if now > state.last_seen:
-            state.last_seen = now
-        if event.fleet and event.fleet != state.fleet:
-            state.fleet = event.fleet
-        if (
-            event.round - 1 == state.last_round
-            and reasons is None
-            and event.outcome != "failed"
-            and state.short_epochs < _SHORT_EPOCHS_IN_A_ROW
-            and event.summary_tokens
-            and event.summary_depth_max
-            and event.distinct_source_spans
-            and not event.summaries
-        ):
-            # What _round() would find: it is the next, and contradicts itself in nothing.
-            state.last_round = event.round
-            state.seen_mask = (state.seen_mask << 1 | 1) & SEEN
-            arrival = _NEXT
-            _measure(state, event, arrival, policy, findings, reasons)
-        else:
-            arrival = _round(state, event, policy, findings, reasons)
-        if not findings and reasons is None:
-            return None
-        return Observation(state, tuple(findings), tuple(reasons or ()), False, arrival)
-    return _anything(state, event, now, policy, findings, reasons)
-
-
-def _anything(
-    state: SessionState, event: Event, now: int, policy: FleetPolicy, findings: list[Finding], reasons: Reasons | None
-) -> Observation:
-    if isinstance(event, Tick):
+    # On these types `type() is` is several times as fast as an isinstance() that says no.
+    if type(event) is Tick:
         _tick(state, now, policy, findings, reasons)
         return Observation(state, tuple(findings), tuple(reasons or ()))
-    if isinstance(event, Manual):
+    if type(event) is Manual:
         return Observation(state)  # Nobody heard of the agent, and nothing was measured.
     restarted = False
     if event.epoch is not None and event.epoch != state.epoch:
@@ -117,22 +76,23 @@ def _anything(
             _stale(state, event, event.epoch, policy, findings, reasons)
             return Observation(state, tuple(findings), tuple(reasons or ()), arrival=Arrival.LATE)
         restarted = _restart(state, event.epoch)
-    state.last_seen = max(state.last_seen, now)
-    if event.fleet:
+    if now > state.last_seen:
+        state.last_seen = now
+    if event.fleet and event.fleet != state.fleet:
         state.fleet = event.fleet
-    if state.ended_at is not None and not isinstance(event, Ack):
+    if state.ended_at is not None and type(event) is not Ack:
         state.counts = replace(state.counts, after_end=state.counts.after_end + 1)
         return Observation(state, restarted=restarted)
-    if any(incident.subject == SILENCE for incident in state.incidents):
+    if state.incidents and any(incident.subject == SILENCE for incident in state.incidents):
         _ask_presence(PresenceView(policy, "silence", state.counts.gaps), state, findings, None)
     arrival: Arrival | None = None
-    if isinstance(event, Round):
+    if type(event) is Round:
         arrival = _round(state, event, policy, findings, reasons)
-    elif isinstance(event, Checkpoint):
+    elif type(event) is Checkpoint:
         _checkpoint(state, event, policy, findings, reasons)
-    elif isinstance(event, SessionStart):
+    elif type(event) is SessionStart:
         _start(state, event)
-    elif isinstance(event, SessionEnd):
+    elif type(event) is SessionEnd:
         state.ended_at = now
     return Observation(state, tuple(findings), tuple(reasons or ()), restarted, arrival)
 
@@ -208,7 +168,7 @@ def _round(state: SessionState, event: Round, policy: FleetPolicy, findings: lis
             _ask_presence(again, state, findings, reasons)
         return arrival
     wrong = "" if event.outcome == "failed" else contradiction(event)
-    if state.short_epochs >= _SHORT_EPOCHS_IN_A_ROW and state.seen_mask == 1:
+    if state.short_epochs >= SHORT_EPOCHS_IN_A_ROW and state.seen_mask == 1:
         wrong = f"{state.short_epochs} epochs in a row ended after at most {_SHORT_EPOCH} rounds; nothing can be compared"
     if missed or wrong or state.incidents or reasons is not None:
         presence = PresenceView(policy, "rounds", state.counts.gaps, event.round, missed, contradiction=wrong)
@@ -262,7 +222,7 @@ def _measure(
     measurement = Measurement(event.round, raw, summary, event.distinct_source_spans, event.query_cosine_retained, depth)
     prev = window[-1] if window else None
     remember(state, measurement)
-    if arrival is not _NEXT and arrival is Arrival.REORDERED:
+    if arrival is Arrival.REORDERED:
         return
     # To compare is half as dear as to set.
     if not state.baseline_spans:
@@ -281,11 +241,11 @@ def _measure(
         spun = no_progress.stalled(event, prev, policy)
         if spun is not None:
             state.stalled_rounds = state.stalled_rounds + 1 if spun else 0
-    ratio = raw / (raw + summary)
     if reasons is None:
-        rules = MAY_FIRE[signs(state, event, ratio, policy)]
-        if rules or state.incidents:
-            rules = _worth_asking(rules, state, event, ratio, policy)
+        baseline, pinned, stalled = state.baseline_spans or 0, state.pinned_rounds, state.stalled_rounds
+        rules = worth_asking(state.window, event, raw / (raw + summary), baseline, pinned, stalled, policy)
+        if state.incidents:
+            rules = _and_standing(rules, state)
         if not rules:
             return
     else:
@@ -297,13 +257,10 @@ def _measure(
             view = view._replace(inversion_open=True)
 
 
-def _worth_asking(
-    possible: Sequence[Rule[RoundView]], state: SessionState, event: Round, ratio: float, policy: FleetPolicy
-) -> tuple[Rule[RoundView], ...]:
-    """The rules that could have something to say, in their order: those that may fire, and those with an incident open."""
-    known = {item.rule for item in state.incidents if not item.subject and not item.releasing}
-    may = {rule.name for rule in possible if rule.may_fire is None or rule.may_fire(state, event, ratio, policy)} | known
-    return tuple(rule for rule in ROUND_RULES if rule.name in may) if may else ()
+def _and_standing(rules: Sequence[Rule[RoundView]], state: SessionState) -> Sequence[Rule[RoundView]]:
+    """``rules`` and those that have an incident open, in their order."""
+    names = {item.rule for item in state.incidents if not item.subject and not item.releasing}
+    return [rule for rule in ROUND_RULES if rule in rules or rule.name in names] if names else rules
 
 
 def _view(

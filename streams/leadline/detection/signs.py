@@ -6,10 +6,11 @@ more than its line here; whether a rule fires is decided in the rule's own file.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from leadline.contracts.events import Round
-from leadline.contracts.session_state import SessionState
+from leadline.contracts.session_state import Measurement
 from leadline.detection.policy import FleetPolicy
 
 __all__ = ["ALL", "DEEP", "LISTED", "OUTWEIGHED", "PINNED", "POOR", "SCARCE", "SHRUNK", "STALLED", "signs"]
@@ -34,23 +35,29 @@ SHRUNK: Final = 128
 ALL: Final = 255
 
 
-def signs(state: SessionState, event: Round, ratio: float, policy: FleetPolicy) -> int:
-    """The signs that a measured round shows, as bits; ``state`` with the round already in it, ``ratio`` its raw ratio."""
-    found = 0
-    spans, window = event.distinct_source_spans, state.window
-    if event.summary_depth_max >= 2:
-        found = DEEP
+def signs(
+    window: Sequence[Measurement],
+    event: Round,
+    ratio: float,
+    baseline_spans: int,
+    pinned_rounds: int,
+    stalled_rounds: int,
+    policy: FleetPolicy,
+) -> int:
+    """The signs that a measured round shows, as bits. ``window``: with the round already in it; ``ratio``: its raw ratio."""
+    spans = event.distinct_source_spans
+    found = DEEP if event.summary_depth_max >= 2 else 0
     if ratio < policy.erosion_ratio:
         found |= OUTWEIGHED
     if ratio < policy.raw_ratio_floor:
         found |= POOR
-    if spans < (state.baseline_spans or 0) * policy.span_floor_fraction or not spans:
+    if spans < baseline_spans * policy.span_floor_fraction or not spans:
         found |= SCARCE
-    if state.pinned_rounds > policy.pin_rounds:
+    if pinned_rounds > policy.pin_rounds:
         found |= PINNED
     if event.ungrounded_summaries or event.summaries:
         found |= LISTED
-    if state.stalled_rounds or (event.fixed_tokens and event.fixed_tokens >= event.token_budget):
+    if stalled_rounds or (event.fixed_tokens and event.fixed_tokens >= event.token_budget):
         found |= STALLED
     if len(window) > 2:
         first, second, before = window[0].distinct_source_spans, window[1].distinct_source_spans, window[-2].distinct_source_spans

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import ceil, isfinite, sqrt
 from typing import Final, NamedTuple
 
-__all__ = ["MIN_ROUNDS", "Forecast", "Trend", "ends", "falling", "forecast", "rising", "trend"]
+__all__ = ["MIN_ROUNDS", "Forecast", "Trend", "ends", "falling", "forecast", "middle", "rising", "trend"]
 
 MIN_ROUNDS: Final = 5
 """Fewer rounds than this make no trend: with 4, even a perfect order has a chance of 1 in 24."""
@@ -65,7 +65,9 @@ def trend(points: Sequence[tuple[int, float]]) -> Trend | None:
         (high - low) / (later - earlier) for index, (earlier, low) in enumerate(points) for later, high in points[index + 1 :]
     ]
     slopes.sort()
-    z, spread = _mann_kendall([value for _, value in points])
+    values = [value for _, value in points]
+    score, tied = _score(values)
+    spread = _spread(values, tied)
     pairs = len(slopes)
     reach = _Z_90 * spread
     low_rank = max(0, round((pairs - reach) / 2) - 1)
@@ -73,38 +75,39 @@ def trend(points: Sequence[tuple[int, float]]) -> Trend | None:
     slope = _middle(slopes)
     last = points[-1][0]
     level = _middle(sorted(value + slope * (last - at) for at, value in points))
-    return Trend(slope, slopes[low_rank], slopes[high_rank], z, level)
+    return Trend(slope, slopes[low_rank], slopes[high_rank], _z(score, spread), level)
 
 
 def falling(values: Sequence[float]) -> bool:
     """Whether the trend of at least :data:`MIN_ROUNDS` values is :attr:`Trend.falling`, without asking how steep it is."""
-    return _mann_kendall(values)[0] <= -_Z_TEST
+    score, tied = _score(values)
+    return score < 0 and _z(score, _spread(values, tied)) <= -_Z_TEST
 
 
 def rising(values: Sequence[float]) -> bool:
     """As :func:`falling`."""
-    return _mann_kendall(values)[0] >= _Z_TEST
+    score, tied = _score(values)
+    return score > 0 and _z(score, _spread(values, tied)) >= _Z_TEST
 
 
-def _mann_kendall(values: Sequence[float]) -> tuple[float, float]:
-    """The test statistic z, and the standard deviation of the score under no trend.
-
-    The score is the number of pairs that rise less those that fall.
-    """
+def _score(values: Sequence[float]) -> tuple[int, bool]:
+    """Mann-Kendall's score, which is the number of pairs that rise less those that fall, and whether any are the same."""
     lower = same = 0
     ordered: list[float] = []
-    tied = len(set(values)) < len(values)
+    size = len(values)
+    tied = len(set(values)) < size
     for value in values:
         place = bisect_left(ordered, value)
         lower += place
         if tied:
             same += bisect_right(ordered, value, place) - place
         ordered.insert(place, value)
-    score = 2 * lower + same - len(values) * (len(values) - 1) // 2
-    spread = sqrt(_variance(values))
-    # The continuity correction keeps a small sample from looking surer than it is.
-    z = 0.0 if spread == 0 or score == 0 else (score - (1 if score > 0 else -1)) / spread
-    return z, spread
+    return 2 * lower + same - size * (size - 1) // 2, tied
+
+
+def _z(score: int, spread: float) -> float:
+    """The test statistic. The continuity correction keeps a small sample from looking surer than it is."""
+    return 0.0 if spread == 0 or score == 0 else (score - (1 if score > 0 else -1)) / spread
 
 
 def _middle(ordered: Sequence[float]) -> float:
@@ -113,17 +116,26 @@ def _middle(ordered: Sequence[float]) -> float:
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
-def _variance(values: Sequence[float]) -> float:
-    """Of Mann-Kendall's score under no trend, corrected for ties."""
+def _spread(values: Sequence[float], tied: bool) -> float:
+    """The standard deviation of Mann-Kendall's score under no trend, corrected for ties."""
     n = len(values)
     total = n * (n - 1) * (2 * n + 5)
-    if len(set(values)) == n:
-        return total / 18
+    if not tied:
+        return sqrt(total / 18)
     counts: dict[float, int] = {}
     for value in values:
         counts[value] = counts.get(value, 0) + 1
-    tied = sum(count * (count - 1) * (2 * count + 5) for count in counts.values())
-    return (total - tied) / 18
+    ties = sum(count * (count - 1) * (2 * count + 5) for count in counts.values())
+    return sqrt((total - ties) / 18)
+
+
+def middle(one: float, other: float, third: float) -> float:
+    """The median of three."""
+    if one > other:
+        one, other = other, one
+    if third > other:
+        return other
+    return one if third < one else third
 
 
 def ends(values: Sequence[float]) -> tuple[float, float]:

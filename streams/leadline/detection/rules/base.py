@@ -12,7 +12,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 
 from leadline.contracts.events import Checkpoint, Round
 from leadline.contracts.orders import Action, CommandKind, Parameters, Severity
-from leadline.contracts.session_state import FactRecord, Incident, Measurement, SessionState
+from leadline.contracts.session_state import FactRecord, Incident, Measurement
 from leadline.detection.policy import FleetPolicy
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "PresenceView",
     "RoundView",
     "Rule",
+    "Window",
     "always",
 ]
 
@@ -68,7 +69,7 @@ class RoundView(NamedTuple):
     """The record itself, for the rehydration plan; absent in a tick."""
     fixed_tokens: int = 0
     token_budget: int | None = None
-    window: tuple[Measurement, ...] = ()
+    window: Window = ()
     """The rounds kept, oldest first, ``now`` the last of them."""
     stalled_rounds: int = 0
     """Consecutive passes that got nowhere, this one included."""
@@ -127,8 +128,10 @@ def always(action: Action) -> Callable[[object], Action]:
     return lambda view: action
 
 
-MayFire = Callable[[SessionState, Round, float, FleetPolicy], bool]
-"""Whether a measured round could make a rule fire. Takes the session's state with the round already in it (``window[-1]``), the
+Window = tuple[Measurement, ...]
+
+MayFire = Callable[[Window, Round, float, FleetPolicy], bool]
+"""Whether a measured round could make a rule fire. Takes the session's window with the round already in it (``window[-1]``), the
 round, its raw ratio, the policy."""
 
 

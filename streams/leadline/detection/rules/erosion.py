@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from leadline.contracts.events import Round
-from leadline.contracts.session_state import SessionState
+from leadline.contracts.session_state import Measurement
 from leadline.detection import signals
 from leadline.detection.policy import FleetPolicy
-from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, always
+from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, Window, always
 from leadline.detection.signs import OUTWEIGHED, SHRUNK
-from leadline.detection.trend import MIN_ROUNDS, Forecast, ends, falling, forecast, trend
+from leadline.detection.trend import MIN_ROUNDS, Forecast, ends, falling, forecast, middle, trend
 
 __all__ = ["RULE"]
 
@@ -30,19 +30,25 @@ SPANS_STEADY = Decision(False, "spans-not-falling")
 FAR = Decision(False, "floors-beyond-horizon")
 
 
-def may_fire(state: SessionState, event: Round, ratio: float, policy: FleetPolicy) -> bool:
+def may_fire(window: Window, event: Round, ratio: float, policy: FleetPolicy) -> bool:
     """In its range, with both falling from end to end, and significantly."""
-    window = state.window
     if ratio < policy.raw_ratio_floor or len(window) < MIN_ROUNDS:
         return False
-    ends = (*window[:3], *window[-3:])
-    if not _ends_fall([entry.distinct_source_spans for entry in ends]):
+    first, second, third, before, last, now = window[0], window[1], window[2], window[-3], window[-2], window[-1]
+    # As _ends_fall() would have it of the whole window.
+    if middle(before.distinct_source_spans, last.distinct_source_spans, now.distinct_source_spans) >= middle(
+        first.distinct_source_spans, second.distinct_source_spans, third.distinct_source_spans
+    ) or middle(_ratio(before), _ratio(last), ratio) >= middle(_ratio(first), _ratio(second), _ratio(third)):
         return False
-    if not _ends_fall([entry.raw_tokens / (entry.raw_tokens + entry.summary_tokens) for entry in ends]):
-        return False
-    return falling([entry.distinct_source_spans for entry in window]) and falling(
-        [entry.raw_tokens / (entry.raw_tokens + entry.summary_tokens) for entry in window]
+    # Of the two the ratio is the noisier, and so the likelier to show no trend.
+    return falling([entry.raw_tokens / (entry.raw_tokens + entry.summary_tokens) for entry in window]) and falling(
+        [entry.distinct_source_spans for entry in window]
     )
+
+
+def _ratio(entry: Measurement) -> float:
+    """The raw ratio of what the window holds: none of that is without tokens."""
+    return entry.raw_tokens / (entry.raw_tokens + entry.summary_tokens)
 
 
 def _ends_fall(values: Sequence[float]) -> bool:

@@ -8,12 +8,11 @@ all that tells that the score and the ground under it part ways.
 from __future__ import annotations
 
 from leadline.contracts.events import Round
-from leadline.contracts.session_state import SessionState
 from leadline.detection import signals
 from leadline.detection.policy import FleetPolicy
-from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, always
+from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, Window, always
 from leadline.detection.signs import SHRUNK
-from leadline.detection.trend import MIN_ROUNDS, ends, falling, rising
+from leadline.detection.trend import MIN_ROUNDS, ends, falling, middle, rising
 
 __all__ = ["RULE"]
 
@@ -25,14 +24,18 @@ NOT_FALLING = Decision(False, "spans-not-falling")
 SLIGHT = Decision(False, "spans-fell-slightly")
 
 
-def may_fire(state: SessionState, event: Round, ratio: float, policy: FleetPolicy) -> bool:
-    """For the median of the last three rounds to have fallen so far, one of the last two must have, against one of the first."""
-    window = state.window
+def may_fire(window: Window, event: Round, ratio: float, policy: FleetPolicy) -> bool:
+    """The spans have fallen so far, from end to end, as :func:`judge` has it."""
     if event.query_cosine_retained is None or len(window) < MIN_ROUNDS:
         return False
+    now, before = event.distinct_source_spans, window[-2].distinct_source_spans
     first, second = window[0].distinct_source_spans, window[1].distinct_source_spans
     limit = (first if first > second else second) * (1 - policy.masked_span_fall)
-    return event.distinct_source_spans <= limit or window[-2].distinct_source_spans <= limit
+    if now > limit and before > limit:
+        return False  # Neither can be the median of the last three, then.
+    begun = middle(first, second, window[2].distinct_source_spans)
+    ended = middle(window[-3].distinct_source_spans, before, now)
+    return ended < begun and ended <= begun * (1 - policy.masked_span_fall)
 
 
 def judge(view: RoundView) -> Decision:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from leadline.contracts.events import Round, Summary
 from leadline.contracts.orders import Parameters, Target
-from leadline.contracts.session_state import SessionState
 from leadline.detection.policy import FleetPolicy
-from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, always
+from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, Window, always
 from leadline.detection.signals import MAX_TARGETS
 from leadline.detection.signs import LISTED
 
@@ -38,7 +37,7 @@ def _listed(view: RoundView) -> list[Summary]:
     return sorted(found, key=lambda item: (item.depth, item.id))[:MAX_TARGETS]
 
 
-def may_fire(state: SessionState, event: Round, ratio: float, policy: FleetPolicy) -> bool:
+def may_fire(window: Window, event: Round, ratio: float, policy: FleetPolicy) -> bool:
     if event.ungrounded_summaries:
         return True
     return bool(event.summaries) and any(item.reachable == 0 for item in event.summaries or ())
