@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 import orjson
 from msgspec import Struct
+from msgspec.structs import replace
 
+from leadline.contracts import ids
 from leadline.contracts.orders import Cause, CommandKind, Measured, Mode, Parameters
 from leadline.contracts.unknown import strip_unknown
 from leadline.errors import Malformed
@@ -30,6 +32,12 @@ __all__ = [
     "decode_state",
     "encode_state",
 ]
+
+
+_AS_OPENED: Final = -1
+"""Stored for a time or a round that is that of the incident's opening."""
+_AS_SESSION: Final = "="
+"""Stored for a trace context that is the session's own."""
 
 
 class Stage(StrEnum):
@@ -89,13 +97,13 @@ class FactRecord(Struct, frozen=True, omit_defaults=True, gc=False):
 class CommandState(Struct, frozen=True, omit_defaults=True, gc=False):
     """One command's record. Times are milliseconds since 1970."""
 
-    command_id: str
-    seq: int
-    kind: CommandKind
-    stage: Stage
-    attempt: int
-    issued_at: int
-    deadline: int
+    command_id: str = ""
+    seq: int = 0
+    kind: CommandKind = "halt"
+    stage: Stage = Stage.ISSUED
+    attempt: int = 1
+    issued_at: int = _AS_OPENED
+    deadline: int = 0
     """When silence about it becomes a signal: first its expiry, once accepted the time by which it must show effect."""
     parameters: Parameters = Parameters()
     reason: str = ""
@@ -112,11 +120,11 @@ class Incident(Struct, frozen=True, omit_defaults=True, gc=False):
 
     incident_id: str
     rule: str
-    subject: str
+    subject: str = ""
     """Tells apart incidents of one rule: ``L2`` for a checkpoint level, empty for the session as a whole."""
-    mode: Mode
-    opened_at: int
-    opened_round: int
+    mode: Mode = "enforce"
+    opened_at: int = 0
+    opened_round: int = _AS_OPENED
     opening: Measurement | None = None
     level: int | None = None
     call_input: int | None = None
@@ -223,19 +231,27 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode_state(state: SessionState) -> bytes:
-    """A state record as JSON, UTF-8."""
+    """A state record as JSON, UTF-8. What follows from the rest of it is left out: :func:`decode_state` puts it back."""
+    if state.incidents:
+        state = replace(state, incidents=tuple(_shortened(incident, state) for incident in state.incidents))
     return _encoder.encode(state)
 
 
 def decode_state(value: bytes) -> SessionState:
-    """Read what this or a newer worker wrote: fields that are not known are ignored, at every depth.
+    """Read what this, an older or a newer worker wrote: fields that are not known are ignored, at every depth.
 
     Raises :class:`Malformed` when the bytes are no state record of this major version.
     """
     try:
-        return _decoder.decode(value)
+        state = _decoder.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass
+        state = _closely(value)
+    if state.incidents:
+        state.incidents = tuple(_whole(incident, state) for incident in state.incidents)
+    return state
+
+
+def _closely(value: bytes) -> SessionState:
     try:
         raw = orjson.loads(value)
         if isinstance(raw, dict):
@@ -243,3 +259,31 @@ def decode_state(value: bytes) -> SessionState:
         return msgspec.convert(raw, SessionState)
     except (msgspec.ValidationError, orjson.JSONDecodeError) as error:
         raise Malformed("not-a-state", str(error)) from None
+
+
+def _shortened(incident: Incident, state: SessionState) -> Incident:
+    command, opening = incident.command, incident.opening
+    if command is not None:
+        if command.command_id == ids.command_id(incident.incident_id, command.kind, command.attempt):
+            command = replace(command, command_id="")
+        if command.issued_at == incident.opened_at:
+            command = replace(command, issued_at=_AS_OPENED)
+    if opening is not None and opening.round == incident.opened_round:
+        incident = replace(incident, opened_round=_AS_OPENED)
+    if incident.traceparent and (incident.traceparent, incident.tracestate) == (state.traceparent, state.tracestate):
+        incident = replace(incident, traceparent=_AS_SESSION, tracestate="")
+    return replace(incident, command=command)
+
+
+def _whole(incident: Incident, state: SessionState) -> Incident:
+    command = incident.command
+    if command is not None:
+        if not command.command_id:
+            command = replace(command, command_id=ids.command_id(incident.incident_id, command.kind, command.attempt))
+        if command.issued_at == _AS_OPENED:
+            command = replace(command, issued_at=incident.opened_at)
+    if incident.opened_round == _AS_OPENED and incident.opening is not None:
+        incident = replace(incident, opened_round=incident.opening.round)
+    if incident.traceparent == _AS_SESSION:
+        incident = replace(incident, traceparent=state.traceparent, tracestate=state.tracestate)
+    return replace(incident, command=command)
