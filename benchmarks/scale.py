@@ -3,11 +3,12 @@
 ::
 
     python -m benchmarks.scale [--sessions 1000,100000,1000000] [--events 100000] [--repeat 5] [--json]
+    python -m benchmarks.scale --restore [--sessions 100000] [--repeat 3]
 
 For each number of sessions the changelog is written first, by the pure core: every session has a full window. A fresh worker
 restores it (records a second, without the time that an empty worker takes to start), then does the events, each of another
 session, so that of a million states hardly any is in a cache. The largest number is measured ``--repeat-largest`` times, as it
-takes minutes.
+takes minutes. ``--restore`` measures nothing but the restore, in a few minutes for 100,000 sessions.
 """
 
 from __future__ import annotations
@@ -183,6 +184,35 @@ def measure(on: Broker, folder: Path, counts: Sequence[int], events: int, repeat
     return result
 
 
+def restores(on: Broker, folder: Path, sessions: int, repeat: int) -> dict[str, Any]:
+    """How fast a fresh worker has ``sessions`` states back."""
+    on.make_topics(keep_events=False)
+    empty = median(_start_up(on, folder / f"empty-{turn}") for turn in range(repeat))
+    on.write(SESSIONS.name, states(sessions), by_key=False)
+    took, cpu, peaks = [], [], []
+    for turn in range(repeat):
+        started = time.monotonic()
+        worker = Worker(on, folder / f"full-{turn}", POLICY_TOML)
+        try:
+            worker.ready(_LIMIT_S)
+            took.append(time.monotonic() - started - empty)
+            cpu.append(worker.cpu_s())
+            peaks.append(worker.peak_bytes())
+        finally:
+            worker.stop()
+            shutil.rmtree(folder / f"full-{turn}", ignore_errors=True)
+        tell(f"{sessions:,} states restored in {took[-1]:.1f} s after the {empty:.1f} s that an empty worker takes")
+    return {
+        "sessions": sessions,
+        "repeat": repeat,
+        "empty_start_s": round(empty, 2),
+        "restore_s": round(median(took), 2),
+        "restore_records_per_s": round(sessions / max(0.001, median(took))),
+        "cpu_s_with_start": round(median(cpu), 2),
+        "peak_mib": round(median(peaks) / 2**20, 1),
+    }
+
+
 def _start_up(on: Broker, folder: Path) -> float:
     started = time.monotonic()
     worker = Worker(on, folder, POLICY_TOML)
@@ -221,14 +251,23 @@ def _table(result: dict[str, Any]) -> Table:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser("scale", __doc__)
-    options.add_argument("--sessions", default="1000,100000,1000000", help="numbers of sessions, comma between")
+    options.add_argument("--sessions", help="numbers of sessions, comma between")
+    options.add_argument("--restore", action="store_true", help="nothing but the restore, of one number of sessions")
     options.add_argument("--events", type=int, default=100_000)
     options.add_argument("--repeat-largest", type=int, default=1, help="runs of the largest number of sessions")
     given = options.parse_args(arguments)
-    counts = [int(text) for text in given.sessions.split(",")]
+    counts = [int(text) for text in (given.sessions or ("100000" if given.restore else "1000,100000,1000000")).split(",")]
     with tempfile.TemporaryDirectory(prefix="leadline-benchmark-") as scratch, broker(given.broker, Path(scratch)) as on:
         about = circumstances()
         try:
+            if given.restore:
+                found = restores(on, Path(scratch) / "runs", max(counts), given.repeat)
+                table = Table(title="restore alone")
+                for name in found:
+                    table.add_column(name, justify="right")
+                table.add_row(*map(str, found.values()))
+                emit({"benchmark": "restore", "circumstances": {**about, "broker": on.kind}, **found}, table, given.json)
+                return 0
             result = measure(on, Path(scratch) / "runs", counts, given.events, given.repeat, given.repeat_largest)
         finally:
             on.close()

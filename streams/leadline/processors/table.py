@@ -67,13 +67,29 @@ class Mark(msgspec.Struct):
     incidents: tuple[Incident, ...] = ()
 
 
+class _Times(msgspec.Struct, gc=False):
+    """What restoring needs of each record."""
+
+    offset: int = -1
+    deadline: int | None = None
+
+
 _decoder = msgspec.json.Decoder(Mark)
+_times = msgspec.json.Decoder(_Times)
 
 
 def mark_of(body: bytes) -> Mark | None:
     """``None`` where the bytes are no state."""
     try:
         return _decoder.decode(body)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _times_of(body: bytes) -> _Times | None:
+    """As :func:`mark_of`, at half its cost."""
+    try:
+        return _times.decode(body)
     except msgspec.MsgspecError:
         return None
 
@@ -300,19 +316,20 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
         known: dict[bytes, int] = {}
         latest: dict[bytes, tuple[bytes | None, int | None]] = {}
         for offset, key, body, gone_at in changes:
-            mark = None if body is None else mark_of(body)
+            mark = None if body is None else _times_of(body)
             watermark = (gone_at if body is None else mark.offset if mark else None) or 0
             best = known.get(key)
             if best is None:
                 old = stored[key][0]
-                old_mark = None if old is None else mark_of(old)
+                old_mark = None if old is None else _times_of(old)
                 best = old_mark.offset if old_mark else gone.get(key, -1)
             # A tombstone that does not say when it was written is taken at its word.
             if watermark < best and (body is not None or gone_at is not None):
                 regressed[key] = offset
                 known[key] = best
                 continue
-            regressed.pop(key, None)
+            if regressed:
+                regressed.pop(key, None)
             if body is None:
                 known[key] = -1 if gone_at is None else gone_at
                 if gone_at is not None:
@@ -320,8 +337,9 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
                     gone[key] = gone_at
             else:
                 known[key] = watermark
-                gone.pop(key, None)
-            latest[key] = body, mark.deadline if mark else None
+                if gone:
+                    gone.pop(key, None)
+            latest[key] = body, None if mark is None else mark.deadline
         rows = []
         for key, (body, deadline) in latest.items():
             was = stored[key][1]
