@@ -10,11 +10,17 @@ from typing import Any
 import pytest
 
 from leadline.commands.fold import fold
+from leadline.contracts.manual import Silence
 from leadline.contracts.orders import Violation
 from leadline.contracts.session_state import SessionState, decode_state, encode_state
+from leadline.contracts.times import format_ms
 from leadline.detection.policy import DEFAULT_POLICY
 from leadline.processors import worker
+from leadline.processors.topics import create
+from leadline.processors.topology import wall_clock
+from leadline.settings import load_settings
 from tests.processors.running import REAL, RunningWorker, Topics, bodies, event, incoming, round_event, until
+from tests.processors.test_silences import put
 from tests.support.brokers import Broker
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -51,6 +57,26 @@ def test_the_worker_as_it_ships(fresh_bootstrap: str, tmp_path: Path) -> None:
         until("what the fold alone makes of the same log", lambda: ids(topics) == oracle(topics)[0])
         until("3 stored sessions", lambda: [state.last_round for state in states(topics).values()] == [4, 4, 4])
         assert running.stop() == worker.OK, running.log
+    finally:
+        running.stop()
+        topics.close()
+
+
+def test_what_was_silenced_before_the_start_is_not_halted_by_a_backlog(fresh_bootstrap: str, tmp_path: Path) -> None:
+    create(load_settings({}, bootstrap=fresh_bootstrap, partitions=4), timeout_s=20.0)
+    now = wall_clock()
+    said: dict[str, Any] = {"rule": "inversion", "session_id": "known", "agent_id": "agent", "who": "ada", "why": "known"}
+    put(fresh_bootstrap, Silence(**said, silence_id="x1", at=format_ms(now), expires_at=format_ms(now + 3_600_000)))
+    topics = Topics(fresh_bootstrap)
+    for session in ("known", "other"):
+        send(topics, session)
+    topics.flush()
+    running = RunningWorker(fresh_bootstrap, tmp_path, REAL)
+    try:
+        modes = {body["session_id"]: body["mode"] for body in until("2 inversions", lambda: inversions(topics, 2))}
+        assert modes == {"known": "shadow", "other": "enforce"}
+        assert running.stop() == worker.OK, running.log
+        assert {body["session_id"] for body in bodies(topics.read("leadline.commands"))} == {"other"}
     finally:
         running.stop()
         topics.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from typing import Any
@@ -60,16 +61,63 @@ def test_what_cannot_be_read_or_is_too_many_is_counted_and_left_out() -> None:
     assert (len(source.in_force), source.counts["silences_refused"]) == (MOST, 2)
 
 
-def test_they_are_read_from_the_beginning_of_the_topic(fresh_bootstrap: str) -> None:
-    topics.create(load_settings({}, bootstrap=fresh_bootstrap, partitions=2), timeout_s=20.0)
-    producer = Producer({"bootstrap.servers": fresh_bootstrap, "log_level": 0})
-    for number in range(3):
-        producer.produce(SilenceSource.topic, encode(silence(number)), f"x{number}".encode())
+def put(bootstrap: str, *silences: Silence) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    for one in silences:
+        producer.produce(SilenceSource.topic, encode(one), one.silence_id.encode())
     assert producer.flush(20.0) == 0
+
+
+async def test_all_of_them_hold_before_anything_is_judged(fresh_bootstrap: str) -> None:
+    """From the beginning of the topic, over all its partitions; one that was lifted is never in force in between."""
+    topics.create(load_settings({}, bootstrap=fresh_bootstrap, partitions=3), timeout_s=20.0)
+    empty = Source(fresh_bootstrap)
+    told: list[str] = []
+    await empty.read_first(told.append, lambda: False)
+    assert (empty.complete, empty.in_force, told) == (True, (), [""])
+    put(fresh_bootstrap, *(silence(number) for number in range(9)), silence(4, lifted=True))
     source = Source(fresh_bootstrap)
+    await source.read_first(told.append, lambda: False)
+    assert {one.silence_id for one in source.in_force} == {f"x{number}" for number in range(9) if number != 4}
+    put(fresh_bootstrap, silence(10))
     deadline = time.monotonic() + 60
-    while len(source.in_force) < 3:
+    while len(source.in_force) < 9:
         assert time.monotonic() < deadline, source.in_force
         source.poll()
         time.sleep(0.01)
-    assert {one.silence_id for one in source.in_force} == {"x0", "x1", "x2"}
+
+
+async def test_a_topic_that_cannot_be_read_yet_is_waited_for_with_a_sentence(fresh_bootstrap: str) -> None:
+    source, told = Source(fresh_bootstrap), asyncio.Queue[str]()
+    reading = asyncio.create_task(source.read_first(told.put_nowait, lambda: False))
+    said = await asyncio.wait_for(told.get(), 60)
+    assert "nothing is judged before the silences have been read: topic leadline.silences does not exist" in said
+    assert not source.complete
+    topics.create(load_settings({}, bootstrap=fresh_bootstrap, partitions=2), timeout_s=20.0)
+    put(fresh_bootstrap, silence())
+    await asyncio.wait_for(reading, 60)
+    while not told.empty():
+        said = told.get_nowait()
+    assert (said, source.complete) == ("", True)
+
+
+async def test_a_stop_ends_the_waiting() -> None:
+    source, told = Source(), list[str]()
+    await asyncio.wait_for(source.read_first(told.append, lambda: bool(told)), 60)
+    assert (source.complete, len(told), told[-1]) == (False, 2, "")
+
+
+def test_what_was_in_force_stays_while_the_topic_is_read_anew(fresh_bootstrap: str) -> None:
+    """The client was given up after an error: until the topic has been read to its end once more, nothing changes."""
+    topics.create(load_settings({}, bootstrap=fresh_bootstrap, partitions=1), timeout_s=20.0)
+    put(fresh_bootstrap, silence(1), silence(2), silence(1, lifted=True))
+    source = Source(fresh_bootstrap)
+    source.poll(60)
+    assert [one.silence_id for one in source.in_force] == ["x2"]
+    source._drop()
+    put(fresh_bootstrap, silence(3))
+    source._connected()
+    source.take(encode(silence(1)))
+    assert [one.silence_id for one in source.in_force] == ["x2"]
+    source.poll(60)
+    assert [one.silence_id for one in source.in_force] == ["x2", "x3"]

@@ -34,6 +34,8 @@ class MonitorApp(faust.App):  # type: ignore[misc]
     contact: Contact
     when_ready: list[Callable[[], None]]
     """Called each time partitions are assigned, state is restored and records flow."""
+    waits_for: str = ""
+    """What must come before records are taken, besides the restore; empty where nothing is missing."""
     before_stop: Callable[[], Awaitable[None]] | None = None
     """Awaited when the app begins to stop, while its stores and clients still work."""
 
@@ -67,9 +69,15 @@ class MonitorApp(faust.App):  # type: ignore[misc]
         """Why no records are taken at the moment; empty when they are."""
         if self.should_stop:
             return "the worker is stopping"
+        if self.waits_for:
+            return self.waits_for
         if self.rebalancing:
             return "partitions change hands"
         return "" if self.tables.actives_ready else "state is being restored"
+
+    def wait_for(self, what: str) -> None:
+        """Take no records before this has come; empty: it has."""
+        self.waits_for = what
 
     def committed(self, topic: str) -> dict[int, int]:
         """The committed offset of each partition of ``topic`` that this worker owns and has a committed offset for."""

@@ -127,6 +127,7 @@ def wire(
             for partition, survey in found.items():
                 observer.restored(partition, survey.incidents)
                 sessions.again(partition, list(table.regressed.get(partition, ())))
+            await silences.read_first(app.wait_for, lambda: bool(app.should_stop))
             if fault:
                 fault("after-restore")
         except Exception as error:

@@ -247,7 +247,7 @@ class _Worker(faust.worker.Worker):  # type: ignore[misc]
         while True:
             await asyncio.sleep(_PROBE_S)
             now = app.progress()
-            if app.flowing() or now != seen:
+            if app.flowing() or app.waits_for or now != seen:
                 seen, since = now, self.loop.time()
             elif self.loop.time() - since > limit:
                 raise LeadlineError(
