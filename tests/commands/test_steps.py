@@ -11,9 +11,11 @@ from leadline.contracts.events import Ack, Round
 from leadline.contracts.orders import Tick
 from leadline.contracts.session_state import Stage
 from leadline.contracts.trace import TraceContext
+from leadline.detection import observe as observing
+from leadline.detection import quiet
 from leadline.detection.policy import FleetPolicy
-from leadline.detection.rules import CHECKPOINT_RULES
-from leadline.detection.rules.base import Decision
+from leadline.detection.rules import CHECKPOINT_RULES, MAY_FIRE, ROUND_RULES
+from leadline.detection.rules.base import Decision, RoundView, Rule
 from tests.support.core import Monitor, ack, checkpoint, round_, start, tick
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -116,3 +118,44 @@ def test_a_rule_that_raises_takes_no_other_with_it(monkeypatch: pytest.MonkeyPat
     assert {item.rule for item in folded.outputs} == {"silent-drop"}
     assert folded.dead_letters == []
     assert {item.rule for item in told(monitor, round_(1), sunk(2)).outputs} == {"provenance-floor"}
+
+
+@pytest.mark.parametrize("part", ["may_fire", "judge", "message", "parameters"])
+def test_a_rule_of_rounds_that_raises_takes_no_other_with_it(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the way that asks only the rules which may fire: `inversion` would fire here and has a defect in one of its parts. That
+    is told; the span floor is found all the same. Where only the look ahead is broken the rule is asked, and finds what it finds.
+    """
+
+    def broken(*_: object) -> bool:
+        raise ZeroDivisionError
+
+    def mend(rule: Rule[RoundView]) -> Rule[RoundView]:
+        return rule._replace(**{part: broken}) if rule.name == "inversion" else rule
+
+    monkeypatch.setattr(observing, "ROUND_RULES", tuple(map(mend, ROUND_RULES)))
+    monkeypatch.setattr(quiet, "MAY_FIRE", tuple(tuple(map(mend, rules)) for rules in MAY_FIRE))
+    monitor = Monitor()
+    falling = round_(1, 0.2, summary_depth_max=2, distinct_source_spans=100, query_cosine_retained=0.4)
+    folded = told(monitor, start(), falling, sunk(2))
+    assert folded.failures["inversion"] >= 1
+    found = {item.rule for item in folded.outputs}
+    assert "provenance-floor" in found
+    assert ("inversion" in found) is (part == "may_fire")
+    assert folded.dead_letters == []
+    assert monitor.state().last_round == 2
+
+
+@pytest.mark.parametrize("part", ["exit", "improved"])
+def test_what_a_rule_has_open_stands_where_it_raises(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monitor = Monitor()
+    told(monitor, start(), round_(1), sunk(2))
+
+    def broken(*_: object) -> bool:
+        raise ZeroDivisionError
+
+    rules = tuple(rule._replace(**{part: broken}) if rule.name == "provenance-floor" else rule for rule in ROUND_RULES)
+    monkeypatch.setattr(observing, "ROUND_RULES", rules)
+    folded = told(monitor, round_(3))
+    assert folded.failures == {"provenance-floor": 1}
+    assert [incident.rule for incident in monitor.state().incidents] == ["provenance-floor"]
+    assert monitor.state().last_round == 3

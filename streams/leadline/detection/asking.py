@@ -13,7 +13,7 @@ from leadline.detection.calls import call_input
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, PresenceView, RoundView, Rule
 
-__all__ = ["FAILED", "Finding", "Reasons", "ask", "standing"]
+__all__ = ["FAILED", "Finding", "Reasons", "ask", "failed", "standing"]
 
 V = TypeVar("V", RoundView, CheckpointView, PresenceView)
 
@@ -87,32 +87,39 @@ def ask(
         return False
     try:
         decision = rule.judge(view)
+        known = standing(state, rule.name, subject) if state.incidents else None
+        if decision.fired:
+            findings.append(_fired(rule, view, known, subject, decision))
+        elif known is not None:
+            findings.append(_stands(rule, view, known, subject, decision))
     except Exception:
-        findings.append(Finding(rule.name, subject, FAILED, Exit.STANDING, False))
+        findings.append(failed(rule, subject))
         return False
     if reasons is not None:
         reasons.append((rule.name, decision))
-    known = standing(state, rule.name, subject) if state.incidents else None
-    if decision.fired:
-        findings.append(_fired(rule, view, known, subject, decision))
-    elif known is not None:
-        asked = view._replace(incident=known) if isinstance(view, CheckpointView) else view
-        place = _place(view)
-        findings.append(
-            Finding(
-                rule.name,
-                subject,
-                decision,
-                rule.exit(asked, decision),
-                rule.improved(view, known.opening),
-                round=place.round,
-                level=place.level,
-                call_input=place.call_input,
-                before=place.before,
-                now=place.now,
-            )
-        )
     return decision.fired
+
+
+def failed(rule: Rule[V], subject: str = "") -> Finding:
+    """What there is to say of a rule that raised."""
+    return Finding(rule.name, subject, FAILED, Exit.STANDING, False)
+
+
+def _stands(rule: Rule[V], view: V, known: Incident, subject: str, decision: Decision) -> Finding:
+    asked = view._replace(incident=known) if isinstance(view, CheckpointView) else view
+    place = _place(view)
+    return Finding(
+        rule.name,
+        subject,
+        decision,
+        rule.exit(asked, decision),
+        rule.improved(view, known.opening),
+        round=place.round,
+        level=place.level,
+        call_input=place.call_input,
+        before=place.before,
+        now=place.now,
+    )
 
 
 def _fired(rule: Rule[V], view: V, known: Incident | None, subject: str, decision: Decision) -> Finding:

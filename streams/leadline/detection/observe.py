@@ -243,7 +243,7 @@ def _measure(
             state.stalled_rounds = state.stalled_rounds + 1 if spun else 0
     if reasons is None:
         baseline, pinned, stalled = state.baseline_spans or 0, state.pinned_rounds, state.stalled_rounds
-        rules = worth_asking(state.window, event, raw / (raw + summary), baseline, pinned, stalled, policy)
+        rules = worth_asking(state.window, event, raw / (raw + summary), baseline, pinned, stalled, policy, findings)
         if state.incidents:
             rules = _and_standing(rules, state)
         if not rules:

@@ -12,6 +12,7 @@ from typing import Final
 from leadline.contracts import limits
 from leadline.contracts.events import Round
 from leadline.contracts.session_state import Measurement, SessionState, copy_of
+from leadline.detection.asking import Finding, failed
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rounds import SEEN
 from leadline.detection.rules import MAY_FIRE, no_progress
@@ -63,9 +64,12 @@ def quiet(state: SessionState, event: Round, now: int, policy: FleetPolicy) -> S
     measurement = Measurement(number, raw, summary, spans, event.query_cosine_retained, depth)
     window = (window if len(window) < _FULL else window[1:]) + (measurement,)
     baseline, ratio = state.baseline_spans or event.session_start_spans, raw / (raw + summary)
-    for rule in MAY_FIRE[signs(window, event, ratio, baseline, 0, 0, policy)]:
-        if rule.may_fire is None or rule.may_fire(window, event, ratio, policy):
-            return None
+    try:
+        for rule in MAY_FIRE[signs(window, event, ratio, baseline, 0, 0, policy)]:
+            if rule.may_fire is None or rule.may_fire(window, event, ratio, policy):
+                return None
+    except Exception:
+        return None  # The longer way tells of the rule that raises.
     after = copy_of(state)
     after.window = window
     after.last_round = number
@@ -91,12 +95,26 @@ def quiet(state: SessionState, event: Round, now: int, policy: FleetPolicy) -> S
 
 
 def worth_asking(
-    window: Window, event: Round, ratio: float, baseline_spans: int, pinned: int, stalled: int, policy: FleetPolicy
+    window: Window,
+    event: Round,
+    ratio: float,
+    baseline_spans: int,
+    pinned: int,
+    stalled: int,
+    policy: FleetPolicy,
+    findings: list[Finding],
 ) -> Sequence[Rule[RoundView]]:
-    """The rules that a measured round could make fire, in their order. ``window``: with the round already in it."""
+    """The rules that a measured round could make fire, in their order. ``window``: with the round already in it. One whose
+    ``may_fire`` raises has a defect, which is added to ``findings``, and is to be asked."""
     possible = MAY_FIRE[signs(window, event, ratio, baseline_spans, pinned, stalled, policy)]
-    return (
-        [rule for rule in possible if rule.may_fire is None or rule.may_fire(window, event, ratio, policy)]
-        if possible
-        else possible
-    )
+    if not possible:
+        return possible
+    rules = []
+    for rule in possible:
+        try:
+            if rule.may_fire is None or rule.may_fire(window, event, ratio, policy):
+                rules.append(rule)
+        except Exception:
+            findings.append(failed(rule))
+            rules.append(rule)
+    return rules
