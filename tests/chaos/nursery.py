@@ -63,12 +63,14 @@ class Nursery:
         self._children: dict[int, Child] = {}
         self._born: list[Child] = []
         self._changed = threading.Condition()
+        self._one = threading.Lock()
+        """Who asks for a child waits for it before another asks: births do not say whose they are."""
         threading.Thread(target=self._listen, daemon=True).start()
 
     def spawn(self, command: str, environ: Mapping[str, str], log: Path) -> Child:
         """A new worker: ``monitor``, ``stepping`` for one whose clock can be set, ``next`` for one of the next version."""
         assert self._popen.stdin is not None
-        with self._changed:
+        with self._one, self._changed:
             self._popen.stdin.write(json.dumps({"command": command, "environ": dict(environ), "log": str(log)}) + "\n")
             self._popen.stdin.flush()
             if not self._changed.wait_for(lambda: self._born, _START_S):

@@ -119,6 +119,40 @@ async def test_where_the_store_was_lost_the_tombstones_say_it(made: Made) -> Non
     assert made.sessions.loader(0)("other") == Removed(40)
 
 
+async def test_a_removal_that_only_the_changelog_tells_of_is_read_again_until_the_store_has_its_events(made: Made) -> None:
+    """The worker that restored it may be killed before it has committed anything, and the next one keeps that store: it must not
+    go on behind the tombstone as if it knew."""
+    tp = TP(SESSIONS.name, 0)
+    made.table.restore(0, [Change(0, b"a", encode_state(state("a", 1))), Change(1, b"k", None, 60), Change(2, b"l", None, 70)])
+    assert made.table.persisted_offset(tp) == 0
+    assert made.table.gap(0, 3) is None, "it was read all the same"
+    made.sessions.apply(0, {"a": state("a", 65)}, 65)
+    taken = made.sessions.take()
+    made.sessions.store(taken)
+    made.sessions.note(taken, [Sent(0, 3)])
+    assert made.table.persisted_offset(tp) == 1, "events up to 65 are stored: the removal at 60 is accounted for"
+    made.sessions.apply(0, {"a": state("a", 80)}, 80)
+    taken = made.sessions.take()
+    made.sessions.store(taken)
+    made.sessions.note(taken, [Sent(0, 4)])
+    assert made.table.persisted_offset(tp) == 4
+    made.table.restore(0, [Change(5, b"m", None, 60)])
+    assert made.table.persisted_offset(tp) == 5
+
+
+async def test_a_late_write_of_a_session_that_the_store_has_seen_removed_does_not_bring_it_back(made: Made) -> None:
+    made.write({0: {"k": state("s", 1)}})
+    made.sessions.apply(0, {"k": None}, 9)
+    made.write({})
+    made.table.restore(0, [Change(7, b"k", encode_state(state("s", 5)))])
+    assert made.table.get_bytes(0, b"k") is None
+    assert made.table.regressed[0] == {b"k": 7}
+    made.table.restore(0, [Change(8, b"k", None, 6)])
+    assert made.table.regressed[0] == {}
+    made.table.restore(0, [Change(9, b"k", encode_state(state("s", 20)))])
+    assert made.table.get_bytes(0, b"k") is not None, "begun anew behind that"
+
+
 async def test_what_is_taken_is_as_it_was_then(made: Made) -> None:
     """What is folded during a flush is for the next one, and the cache keeps it whatever its size."""
     one, two = state("s", 1), state("s", 2)
@@ -180,7 +214,7 @@ async def test_what_was_set_back_is_written_again(made: Made) -> None:
     ]
     made.sessions.note(taken, [Sent(0, 4), Sent(0, 5)])
     assert not made.table.regressed[0]
-    assert made.table.persisted_offset(TP(SESSIONS.name, 0)) == 5
+    assert made.table.persisted_offset(TP(SESSIONS.name, 0)) == 1, "the events up to 60 are not known to be stored"
 
 
 async def test_a_late_removal_does_not_remove_a_session_that_began_anew(made: Made) -> None:

@@ -57,7 +57,7 @@ class Wired:
     async def watch(self, values: list[bytes]) -> set[str]:
         """Run the agent on records of one session on partition 1 until their offset is committed."""
         records = [Incoming(b"s", value, 1, offset, START) for offset, value in enumerate(values)]
-        self.app.fetch._arrive([Batch(1, self.app.generation(), records)])
+        self.app.fetch._arrive(0, [Batch(1, self.app.generation(), records)])
         (agent,) = self.app.agents.values()
         end = {(EVENTS.name, 1): len(values)}
         return await self.run([agent.fun(silent_stream())], lambda: self.committed == end)

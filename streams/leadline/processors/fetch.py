@@ -58,6 +58,7 @@ def consumer_config(settings: Settings) -> dict[str, Any]:
 
 
 class _Assign(NamedTuple):
+    number: int
     generation: int
     offsets: Mapping[int, int | None]
 
@@ -85,6 +86,8 @@ class Fetch:
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
         self._command: _Assign | None = None
+        self._assigned = 0
+        """Assignments so far; what was read under an earlier one is dropped when it arrives."""
         self._stopping = False
         self._in_thread = 0
         """Records handed over and not taken; guarded by the condition."""
@@ -108,7 +111,8 @@ class Fetch:
         """Read these partitions from these offsets (``None``: from the beginning) and no others. What was read before and was
         not taken is dropped."""
         with self._changed:
-            self._command = _Assign(generation, dict(offsets))
+            self._assigned += 1
+            self._command = _Assign(self._assigned, generation, dict(offsets))
             self._in_thread -= sum(len(batch.records) for batch in self._arrived)
             self._arrived.clear()
             self._changed.notify()
@@ -156,8 +160,7 @@ class Fetch:
         self._wake.set()
 
     def _read(self, consumer: Any) -> None:
-        generation = -1
-        assigned = False
+        number, generation, assigned = 0, -1, False
         while True:
             with self._changed:
                 idle = self._command is None and (not assigned or self._in_thread >= self._waiting_max)
@@ -167,7 +170,7 @@ class Fetch:
                     return
                 command, self._command = self._command, None
             if command is not None:
-                generation, assigned = command.generation, bool(command.offsets)
+                number, generation, assigned = command.number, command.generation, bool(command.offsets)
                 consumer.assign(
                     [
                         TopicPartition(self._topic, partition, OFFSET_BEGINNING if offset is None else offset)
@@ -180,9 +183,9 @@ class Fetch:
             if first is None:
                 continue
             rest = [] if idle else consumer.consume(self._batch_max - 1, 0)
-            self._hand_over(generation, [first, *rest])
+            self._hand_over(number, generation, [first, *rest])
 
-    def _hand_over(self, generation: int, messages: list[Message]) -> None:
+    def _hand_over(self, number: int, generation: int, messages: list[Message]) -> None:
         found: dict[int, list[Incoming]] = {}
         for message in messages:
             if message.error() is not None:
@@ -211,7 +214,7 @@ class Fetch:
         batches = [Batch(partition, generation, records) for partition, records in found.items()]
         with self._changed:
             self._in_thread += sum(map(len, found.values()))
-        self._tell(self._arrive, batches)
+        self._tell(self._arrive, number, batches)
 
     def _look_at(self, error: KafkaError) -> None:
         """Errors that pass are left to the client; the others end the worker with a sentence."""
@@ -225,6 +228,11 @@ class Fetch:
         if error.fatal():
             raise LeadlineError(f"topic {self._topic} cannot be read any more: {error.str()}. Start the worker again.")
 
-    def _arrive(self, batches: list[Batch]) -> None:
+    def _arrive(self, number: int, batches: list[Batch]) -> None:
+        if number != self._assigned:
+            with self._changed:
+                self._in_thread -= sum(len(batch.records) for batch in batches)
+                self._changed.notify()
+            return
         self._arrived.extend(batches)
         self._wake.set()

@@ -120,6 +120,13 @@ class Change(NamedTuple):
     gone_at: int | None = None
 
 
+class _Gone(NamedTuple):
+    """A removal: the watermark at which the session went, and where the changelog says so."""
+
+    at: int
+    offset: int
+
+
 class SessionsTable(faust.Table):  # type: ignore[misc]
     """The engine's table, with batch access by partition and a restore that never goes back in time."""
 
@@ -131,7 +138,8 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
         """By partition, the highest changelog offset that was read or written."""
         self.regressed: dict[int, dict[bytes, int]] = {}
         """By partition, the keys whose last record in the changelog is older than their state here, with that record's offset."""
-        self._gone: dict[int, dict[bytes, int]] = {}
+        self._gone: dict[int, dict[bytes, _Gone]] = {}
+        """By partition, the removals that were restored and :meth:`through` does not account for, in the changelog's order."""
         self._own: dict[int, list[tuple[int, int]]] = {}
         """By partition, ranges of offsets that are this worker's own and do not follow what was applied."""
 
@@ -147,6 +155,9 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
         batch = rocksdict.WriteBatch(raw_mode=True)
         if through >= 0:
             batch.put(_THROUGH, through.to_bytes(_TIME, "big"))
+            gone = self._gone.get(partition, {})
+            for key in [key for key, one in gone.items() if one.at <= through]:
+                del gone[key]
         for key, body, placed, was in rows:
             if was is not None and (body is None or was != placed):
                 batch.delete(_entry(was, key))
@@ -180,12 +191,16 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
             yield at, entry[1 + _TIME :]
 
     def note_changelog(self, partition: int, offset: int) -> None:
-        """Everything up to this changelog offset is in the local store; less is noted while something is to be written again."""
+        """Everything up to this changelog offset is in the local store; less is noted while something is to be written again, or
+        a removal is known from the changelog alone: it is read again then."""
         self.applied[partition] = max(offset, self.applied.get(partition, -1))
-        regressed = self.regressed.get(partition)
+        regressed, gone = self.regressed.get(partition), self._gone.get(partition)
         if regressed:
-            offset = min(offset, *regressed.values()) - 1
-        self.data.set_persisted_offset(TP(SESSIONS.name, partition), offset)
+            offset = min(offset, min(regressed.values()) - 1)
+        if gone:
+            offset = min(offset, next(iter(gone.values())).offset - 1)
+        if offset >= 0:
+            self.data.set_persisted_offset(TP(SESSIONS.name, partition), offset)
 
     def wrote(self, partition: int, keys: Iterable[bytes], first: int, last: int, number: int) -> None:
         """This worker's records with these keys are confirmed, ``number`` of them from offset ``first`` to ``last``.
@@ -308,7 +323,7 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
         changes = [each for each in changes if each.offset > seen]
         if not changes:
             return
-        database = self.data._db_for_partition(partition)
+        database, through = self.data._db_for_partition(partition), self.through(partition)
         gone = self._gone.setdefault(partition, {})
         regressed = self.regressed.setdefault(partition, {})
         keys = list({each.key for each in changes})
@@ -322,7 +337,9 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
             if best is None:
                 old = stored[key][0]
                 old_mark = None if old is None else _times_of(old)
-                best = old_mark.offset if old_mark else gone.get(key, -1)
+                # A state that the store does not have though it has all events up to there: the session was removed since.
+                removed = max(self.gone_at(partition, key), through if body is not None else -1)
+                best = old_mark.offset if old_mark else removed
             # A tombstone that does not say when it was written is taken at its word.
             if watermark < best and (body is not None or gone_at is not None):
                 regressed[key] = offset
@@ -332,9 +349,9 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
                 regressed.pop(key, None)
             if body is None:
                 known[key] = -1 if gone_at is None else gone_at
-                if gone_at is not None:
-                    gone.pop(key, None)
-                    gone[key] = gone_at
+                gone.pop(key, None)
+                if gone_at is not None and gone_at > through:
+                    gone[key] = _Gone(gone_at, offset)
             else:
                 known[key] = watermark
                 if gone:
@@ -351,11 +368,12 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
 
     def gone_at(self, partition: int, key: bytes) -> int:
         """The watermark at which a session was removed, where that is still known; else -1."""
-        return self._gone.get(partition, {}).get(key, -1)
+        gone = self._gone.get(partition, {}).get(key)
+        return -1 if gone is None else gone.at
 
     def gone_last(self, partition: int) -> int:
         """The highest watermark of a removal that was restored; -1 where there is none."""
-        return max(self._gone.get(partition, {}).values(), default=-1)
+        return max((one.at for one in self._gone.get(partition, {}).values()), default=-1)
 
 
 def change(offset: int, key: bytes, body: bytes | None, headers: Any) -> Change:

@@ -119,7 +119,7 @@ def wire(
         # The engine swallows what is raised here, and a worker without deadlines would look healthy.
         try:
             partitions = app.active_partitions(SESSIONS.name)
-            sessions.forget(partitions)
+            watch.restart(partitions)
             found = {partition: await sessions.survey(partition) for partition in partitions}
             seen = {partition: survey.watermark for partition, survey in found.items() if survey.watermark >= 0}
             if seen:

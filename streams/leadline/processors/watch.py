@@ -283,6 +283,16 @@ class Watch:
             self._clean.clear()
             self._work.set()
 
+    def restart(self, partitions: Iterable[int]) -> None:
+        """These partitions were restored, and are read from their committed offsets next: what was folded and is not being stored
+        is forgotten, and nothing is folded until then. The engine may restore again while it reads; a later record that was
+        folded without an earlier one would keep that out for good."""
+        partitions = list(partitions)
+        self._app.fetch.assign(-1, {})
+        for partition in partitions:
+            self._folded.pop(partition, None)
+        self._sessions.forget(partitions)
+
     async def quiesce(self, partitions: Iterable[int], limit_s: float) -> None:
         """Before partitions change hands: store and commit what was folded, then forget their states.
 
