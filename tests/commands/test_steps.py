@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from leadline.commands.fold import Folded
@@ -129,8 +131,10 @@ def test_a_rule_of_rounds_that_raises_takes_no_other_with_it(part: str, monkeypa
     def broken(*_: object) -> bool:
         raise ZeroDivisionError
 
+    changes: dict[str, Any] = {part: broken}
+
     def mend(rule: Rule[RoundView]) -> Rule[RoundView]:
-        return rule._replace(**{part: broken}) if rule.name == "inversion" else rule
+        return rule._replace(**changes) if rule.name == "inversion" else rule
 
     monkeypatch.setattr(observing, "ROUND_RULES", tuple(map(mend, ROUND_RULES)))
     monkeypatch.setattr(quiet, "MAY_FIRE", tuple(tuple(map(mend, rules)) for rules in MAY_FIRE))
@@ -153,7 +157,8 @@ def test_what_a_rule_has_open_stands_where_it_raises(part: str, monkeypatch: pyt
     def broken(*_: object) -> bool:
         raise ZeroDivisionError
 
-    rules = tuple(rule._replace(**{part: broken}) if rule.name == "provenance-floor" else rule for rule in ROUND_RULES)
+    changes: dict[str, Any] = {part: broken}
+    rules = tuple(rule._replace(**changes) if rule.name == "provenance-floor" else rule for rule in ROUND_RULES)
     monkeypatch.setattr(observing, "ROUND_RULES", rules)
     folded = told(monitor, round_(3))
     assert folded.failures == {"provenance-floor": 1}

@@ -112,8 +112,8 @@ async def test_one_batch_a_partition_in_order_under_the_generation_it_was_assign
     client.given.extend([Record(0, 0), Record(2, 7), Record(0, 1), Record(2, 8)])
     fetch = await started(client)
     fetch.assign(5, {2: 7, 0: None})
-    found = {}
-    while sum(len(batch.records) for batch in found.values()) < 4:
+    found: dict[int, Batch] = {}
+    while sum(len(each.records) for each in found.values()) < 4:
         batch = await within(fetch)
         assert batch.generation == 5
         known = found.get(batch.partition)

@@ -78,7 +78,7 @@ async def test_the_changelog_has_the_records_on_the_same_partition(made: Made) -
 async def test_a_removed_state_is_gone(made: Made) -> None:
     made.write({0: {"k": state("s", 1)}})
     made.sessions.apply(0, {"k": None}, 7)
-    assert made.sessions.loader(0)("k") is None, "at once"
+    assert made.sessions.loader(0)("k") == Removed(7), "at once"
     made.write({})
     assert made.table.get_bytes(0, b"k") is None
     assert made.sessions.loader(0)("k") == Removed(7)
@@ -92,6 +92,9 @@ async def test_of_a_session_that_is_gone_the_store_knows_up_to_where(made: Made)
     made.write({})
     assert made.sessions.loader(0)("k") == Removed(9)
     assert made.sessions.loader(0)("never heard of") == Removed(9)
+    made.sessions.apply(0, {"k": None}, 4)
+    assert made.sessions.loader(0)("k") == Removed(9), "it is to be removed again, and the next batch is still below"
+    made.write({})
     assert made.sessions.loader(1)("k") is None, "partitions are apart"
     again = Sessions(made.table, cache_size=2)
     assert again.loader(0)("k") == Removed(9)

@@ -112,12 +112,13 @@ class Sessions:
 
         def load(key: str) -> SessionState | Removed | None:
             state = cache.get(key, _MISSING)
-            if state is not _MISSING:
+            if state is not _MISSING and state is not None:
                 return state  # type: ignore[return-value]
             name = _key(key)
-            body, at = get(partition, name)
+            body, at = get(partition, name) if state is _MISSING else (None, None)
             if body is None:
-                fresh.add(key)
+                if state is _MISSING:
+                    fresh.add(key)
                 gone = gone_at(partition, name)
                 return Removed(gone) if gone > (stored.offset if stored else -1) else stored
             if at is not None:
