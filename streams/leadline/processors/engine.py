@@ -8,9 +8,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import faust
+from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from leadline.contracts.topics import EVENTS
+from leadline.errors import BrokerError
 from leadline.processors.contact import ASK_S, Contact
 from leadline.processors.fencing import Ownership
 from leadline.processors.fetch import Fetch
@@ -118,8 +120,14 @@ class MonitorApp(faust.App):  # type: ignore[misc]
         return sum(max(0, end - offsets.get(tp, -1)) for tp, end in ends.items() if end is not None and end > 0)
 
     async def ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-        """The end offset of each of the partitions."""
-        ends = await self.consumer.highwaters(*(TP(topic, partition) for partition in partitions))
+        """The end offset of each of the partitions. Raises :class:`BrokerError` where nobody tells."""
+        try:
+            ends = await self.consumer.highwaters(*(TP(topic, partition) for partition in partitions))
+        except KafkaError as error:
+            raise BrokerError(
+                f"the ends of {topic} could not be asked for ({type(error).__name__}: {error}). Check the brokers and that the "
+                "topic is there, then start the worker again."
+            ) from error
         self.contact.heard()
         return {tp.partition: end or 0 for tp, end in ends.items()}
 

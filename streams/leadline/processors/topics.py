@@ -20,7 +20,18 @@ from leadline.processors.logs import with_fields
 from leadline.security.refusals import Refusals
 from leadline.settings import BOOTSTRAP, Settings, client_configs, no_broker
 
-__all__ = ["Finding", "check", "create", "ensure", "identity", "problems", "require", "require_same", "require_seen"]
+__all__ = [
+    "Finding",
+    "check",
+    "create",
+    "ensure",
+    "identity",
+    "problems",
+    "require",
+    "require_events",
+    "require_same",
+    "require_seen",
+]
 
 log = logging.getLogger(__name__)
 
@@ -196,13 +207,36 @@ def ensure(settings: Settings) -> int:
 
 def identity(settings: Settings, timeout_s: float = 10.0) -> str | None:
     """What tells this ``leadline.events`` from one that is made anew under its name; ``None`` where the broker does not say."""
+    admin = _Admin(settings)  # What it is asked ends with it.
     try:
-        found = _Admin(settings).describe_topics(TopicCollection([EVENTS.name]), request_timeout=timeout_s)
+        found = admin.describe_topics(TopicCollection([EVENTS.name]), request_timeout=timeout_s)
         known = found[EVENTS.name].result(timeout_s + 5).topic_id
     except (KafkaException, TimeoutError):
         return None
     text = str(known)
     return text if known is not None and text.strip("A=-0") else None
+
+
+def require_events(settings: Settings, known: str | None, timeout_s: float = 10.0) -> None:
+    """Refuse to go on where ``leadline.events`` is gone, or is another than ``known`` (:func:`identity`); one question, so that a
+    worker may ask it again and again.
+
+    Raises :class:`TopicMismatch`; :class:`BrokerError` when no broker answers.
+    """
+    admin = _Admin(settings)  # What it is asked ends with it.
+    try:
+        found = admin.describe_topics(TopicCollection([EVENTS.name]), request_timeout=timeout_s)
+        now = str(found[EVENTS.name].result(timeout_s + 5).topic_id)
+    except (KafkaException, TimeoutError) as error:
+        code = error.args[0].code() if isinstance(error, KafkaException) else None
+        if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+            raise TopicMismatch(
+                f"topic {EVENTS.name} is gone. Nothing was committed past what was stored. Run `leadline topics check`, then "
+                "start the worker again."
+            ) from None
+        raise no_broker(settings, timeout_s, str(error)) from None
+    if known is not None and now.strip("A=-0") and now != known:
+        raise _anew()
 
 
 def require_same(settings: Settings, known: str | None) -> None:
@@ -213,11 +247,15 @@ def require_same(settings: Settings, known: str | None) -> None:
     require(check(settings))
     now = identity(settings)
     if known is not None and now is not None and now != known:
-        raise TopicMismatch(
-            f"topic {EVENTS.name} was made anew while this worker ran; the sessions in {SESSIONS.name} belong to the old one. "
-            f"To begin without them, stop all workers, delete {SESSIONS.name} and the data directories, and run "
-            "`leadline topics create`."
-        )
+        raise _anew()
+
+
+def _anew() -> TopicMismatch:
+    return TopicMismatch(
+        f"topic {EVENTS.name} was made anew while this worker ran; the sessions in {SESSIONS.name} belong to the old one. "
+        f"To begin without them, stop all workers, delete {SESSIONS.name} and the data directories, and run "
+        "`leadline topics create`."
+    )
 
 
 def require_seen(watermarks: Mapping[int, int], ends: Mapping[int, int]) -> None:

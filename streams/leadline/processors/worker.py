@@ -22,7 +22,7 @@ import faust.worker
 from leadline.commands.fold import fold as real_fold
 from leadline.contracts.topics import EVENTS
 from leadline.detection.policy import DEFAULT_POLICY, Policy
-from leadline.errors import BrokerError, LeadlineError, Refused, SettingsError
+from leadline.errors import BrokerError, LeadlineError, Refused, SettingsError, TopicMismatch
 from leadline.processors import topics
 from leadline.processors.contact import watch_brokers
 from leadline.processors.logs import setup, with_fields
@@ -214,6 +214,7 @@ class _Worker(faust.worker.Worker):  # type: ignore[misc]
         self.add_future(self._fuse())
         self.add_future(self._watch_restore())
         self.add_future(self._watch_progress())
+        self.add_future(self._watch_events())
         self.add_future(self._tell())
 
     async def _tell(self) -> None:
@@ -277,6 +278,22 @@ class _Worker(faust.worker.Worker):  # type: ignore[misc]
                     f"{waiting} records of {EVENTS.name} wait and none was committed for {limit:g} s; what was not committed "
                     "comes again. Start the worker again; if this repeats, look at its log, its disk and the brokers."
                 )
+
+    async def _watch_events(self) -> None:
+        """A topic that is made anew while it is read looks like a quiet one, and its records like repeated ones."""
+        missed = 0
+        while True:
+            await asyncio.sleep(2 * _PROBE_S)
+            try:
+                await asyncio.to_thread(topics.require_events, self._settings, self._identity)
+                missed = 0
+            except BrokerError:
+                missed = 0  # How long that may last is for _probe to say.
+            except TopicMismatch:
+                missed += 1
+                # A broker that has just started may not know its topics yet.
+                if missed > 1:
+                    raise
 
     async def _look_for_work(self) -> None:
         """No partition fell to this worker: others have them all, or the topic is gone and nobody would say so."""
