@@ -44,6 +44,7 @@ IRREGULAR: Final = (
     "reordered",
     "late",
     "gaps",
+    "lost",
     "stale_epoch",
     "superseded",
     "failed",
