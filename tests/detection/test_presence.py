@@ -104,6 +104,13 @@ def test_a_loss_before_the_end_or_another_epoch_is_counted_only() -> None:
     assert monitor.state().counts.lost == 5
 
 
+def test_a_round_in_which_nothing_else_is_wrong_tells_of_a_loss() -> None:
+    monitor = Monitor()
+    monitor.send(start(), round_(1), round_(2, lost_before=3))
+    assert told(monitor) == [("unobserved", "events-lost")]
+    assert monitor.state().counts.lost == 3
+
+
 def test_lost_rounds_are_missing_as_well() -> None:
     monitor = Monitor()
     monitor.send(round_(1), round_(4, lost_before=5))
