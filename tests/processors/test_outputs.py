@@ -178,3 +178,20 @@ async def test_with_the_broker_away_dead_letters_wait_for_it() -> None:
     async with asyncio.timeout(2):
         await task
     assert counts == {"dead_letters": 1}
+
+
+async def test_where_nothing_else_is_confirmed_either_dead_letters_wait_too() -> None:
+    """A broker that answers and takes nothing, as one that is just coming back: that is no trouble of the letters' topic."""
+    counts: Counter[str] = Counter()
+    taking = False
+    broker = FakeBroker(lambda record, number: None if taking else Away())
+    sending = delivery(broker, counts, letters_s=0.05)
+    outputs = asyncio.create_task(sending.confirm(records(2)))
+    burying = asyncio.create_task(sending.bury(letters(1)))
+    await asyncio.sleep(0.3)
+    assert not burying.done()
+    taking = True
+    async with asyncio.timeout(10):
+        await asyncio.gather(outputs, burying)
+    assert counts["dead_letters"] == 1
+    assert counts["dead_letters_lost"] == 0

@@ -113,6 +113,8 @@ class Delivery:
         self._counts = counts
         self._sleep = sleep
         self._dead_letters_down = False
+        self._stuck: set[object] = set()
+        """Deliveries under way of which the last attempt confirmed nothing."""
 
     async def confirm(self, records: Sequence[Outgoing], before: Callable[[], Awaitable[None]] | None = None) -> list[Sent]:
         """Deliver all, in flight together, in order within a partition.
@@ -122,6 +124,13 @@ class Delivery:
         raises ends the delivery. Raises :class:`BrokerError` when the broker stays away past the limit and
         :class:`Undeliverable` when it refuses a record for good.
         """
+        me = object()
+        try:
+            return await self._confirm(records, before, me)
+        finally:
+            self._stuck.discard(me)
+
+    async def _confirm(self, records: Sequence[Outgoing], before: Callable[[], Awaitable[None]] | None, me: object) -> list[Sent]:
         done: dict[int, Sent] = {}
         todo = list(range(len(records)))
         deadline = asyncio.get_running_loop().time() + self._away_s
@@ -130,6 +139,10 @@ class Delivery:
             if before is not None:
                 await before()
             results = await self._send([records[i] for i in todo], self._away_s)
+            if all(isinstance(result, BaseException) for result in results):
+                self._stuck.add(me)
+            else:
+                self._stuck.discard(me)
             failed: set[tuple[str, int | None]] = set()
             again = []
             error: BaseException | None = None
@@ -184,7 +197,8 @@ class Delivery:
                 self._dead_letters_down = False
                 self._counts["dead_letters"] += len(letters)
                 return
-            if _retriable(error) and loop.time() < away and not await self._reachable():
+            # Where nothing else is confirmed either, it is not this topic that is in trouble.
+            if _retriable(error) and loop.time() < away and (self._stuck or not await self._reachable()):
                 give_up = loop.time() + budget
                 await self._sleep(0.5)
                 continue
