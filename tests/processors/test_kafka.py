@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
+import rocksdict
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from leadline.processors import topics as declared
 from leadline.processors import worker
@@ -236,6 +238,57 @@ def test_a_worker_that_was_frozen_and_wakes_up(fresh_bootstrap: str, tmp_path: P
         settled(topics, 1)
     finally:
         one.process.kill()
+        one.stop()
+        two.stop()
+        topics.close()
+
+
+def copied(running: RunningWorker, partition: int) -> int:
+    """The changelog offset up to which a worker's copy of a partition's states goes, as it stands on its disk; -1: none."""
+    found = list(running.folder.rglob(f"sessions-{partition}.db"))
+    if not found:
+        return -1
+    options = rocksdict.Options(raw_mode=True)
+    try:
+        database = rocksdict.Rdict(str(found[0]), options, access_type=rocksdict.AccessType.read_only())
+    except Exception:  # rocksdict raises bare Exception; the copy may be in the making.
+        return -1
+    try:
+        return int(database.get(b"__faust\0offset__") or -1)
+    finally:
+        database.close()
+
+
+def test_a_standby_copy_takes_over(fresh_bootstrap: str, tmp_path: Path) -> None:
+    """The changelog of the partitions of the worker that dies is emptied before: the states that the other one goes on from can
+    only be those of its standby copies. The states count rounds, so that one that began anew would show."""
+    topics = Topics(fresh_bootstrap)
+    options: dict[str, Any] = {"session_timeout_s": 6, "standby_replicas": 1}
+    one = RunningWorker(fresh_bootstrap, tmp_path / "one", **{**options, "instance_id": "one"}).ready()
+    two = RunningWorker(fresh_bootstrap, tmp_path / "two", **{**options, "instance_id": "two"})
+    try:
+        two.ready()
+        until("two workers that share the work", lambda: len(partitions(one)) == len(partitions(two)) == 2)
+        Stream.send(topics, 200)
+        topics.flush()
+        settled(topics, 90)
+        ends = {number: end for number, end in topics.ends("leadline.sessions").items() if number in partitions(one)}
+        until("standby copies", lambda: all(copied(two, number) >= end - 1 for number, end in ends.items()))
+        admin = AdminClient({"bootstrap.servers": fresh_bootstrap, "log_level": 2})
+        # Of a topic that is only compacted nobody may delete records.
+        entry = ConfigEntry("cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, "leadline.sessions", incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(20)
+        gone = [TopicPartition("leadline.sessions", number, end) for number, end in ends.items()]
+        for future in admin.delete_records(gone).values():
+            future.result(20)
+        one.kill()
+        until("the other one to have it all", lambda: len(partitions(two)) == 4)
+        Stream.send(topics, 40)
+        topics.flush()
+        settled(topics, 90)
+        assert two.stop() == worker.OK, two.log
+    finally:
         one.stop()
         two.stop()
         topics.close()
