@@ -26,10 +26,6 @@ ROUNDS: list[tuple[str, list[Event], str]] = [
     ("the same round with other numbers", [round_(1), round_(1, 0.3)], "counters-inconsistent!"),
     ("a failure of an earlier round", [round_(1), round_(2), round_(1, 0.3, outcome="failed")], ""),
     ("from far behind", [round_(1), round_(100), round_(2)], "counters-inconsistent!"),
-    ("others were lost before it", [round_(1), round_(2, lost_before=3)], "events-lost!"),
-    ("the missing ones are among those lost", [round_(1), round_(4, lost_before=3)], "rounds-missing!"),
-    ("after a loss", [round_(1), round_(2, lost_before=3), round_(3)], "observed"),
-    ("a call tells of a loss", [round_(1), checkpoint(1, lost_before=2)], "events-lost!"),
     ("summary tokens at depth 0", [round_(1, summary_depth_max=0)], "counters-inconsistent!"),
     ("depth without summary tokens", [round_(1, 1.0, summary_depth_max=1)], "counters-inconsistent!"),
     ("raw text without a span", [round_(1, distinct_source_spans=0)], "counters-inconsistent!"),
@@ -78,43 +74,6 @@ def test_silence_is_told_at_its_deadline_once_and_ends_with_the_next_event() -> 
     monitor.tick(SILENCE_MS)
     assert len(monitor.violations) == 2
     assert len({item.incident_id for item in monitor.violations}) == 2
-
-
-def test_what_an_agent_had_to_give_up_is_told_and_counted_once() -> None:
-    """Two events were lost before a call, which is read twice; the agent's next rounds are in order. One incident, over after
-    three rounds that came in order; the counter stays."""
-    monitor = Monitor()
-    call = checkpoint(1, event_id="c1", lost_before=2)
-    monitor.send(start(), round_(1), call, call)
-    assert told(monitor) == [("unobserved", "events-lost")]
-    found = monitor.violations[0]
-    assert (found.round, found.evidence["lost_events"], found.action) == (1, 2, "none")
-    assert "had to give up 2 events up to round 1" in found.message
-    assert condition(monitor.state()) == "unobserved"
-    monitor.send(round_(2), round_(3), round_(4))
-    assert condition(monitor.state()) == "healthy"
-    assert (monitor.state().counts.lost, monitor.state().counts.gaps) == (2, 0)
-
-
-def test_a_loss_before_the_end_or_another_epoch_is_counted_only() -> None:
-    """3 before the start of the next epoch, 2 before the end: nobody can see any more of what was lost."""
-    monitor = Monitor()
-    monitor.send(start(), round_(1), start(epoch=1, event_id="s2", lost_before=3), end(epoch=1, event_id="e", lost_before=2))
-    assert monitor.sent == []
-    assert monitor.state().counts.lost == 5
-
-
-def test_a_round_in_which_nothing_else_is_wrong_tells_of_a_loss() -> None:
-    monitor = Monitor()
-    monitor.send(start(), round_(1), round_(2, lost_before=3))
-    assert told(monitor) == [("unobserved", "events-lost")]
-    assert monitor.state().counts.lost == 3
-
-
-def test_lost_rounds_are_missing_as_well() -> None:
-    monitor = Monitor()
-    monitor.send(round_(1), round_(4, lost_before=5))
-    assert "2 rounds are missing before round 4; the agent says that it had to give up 5 events" in monitor.violations[0].message
 
 
 def test_a_session_that_ended_is_not_silent() -> None:

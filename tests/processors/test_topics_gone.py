@@ -48,7 +48,7 @@ def test_events_that_go_away_end_the_worker(topics: Topics, tmp_path: Path, anew
         if anew:
             declared.create(Settings(bootstrap=topics.bootstrap, partitions=2))
         assert running.exit_code(90) == worker.REFUSED, running.log
-        assert f"topic leadline.events {'was made anew' if anew else 'is gone'}" in running.log
+        assert f"leadline.events {'was made anew' if anew else 'is gone'}" in running.log
         again = RunningWorker(topics.bootstrap, tmp_path, partitions=2)
         assert again.exit_code(90) == worker.REFUSED, again.log
         assert "have seen offset" in again.log

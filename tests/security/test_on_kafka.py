@@ -17,7 +17,6 @@ from confluent_kafka.admin import AdminClient
 
 from leadline.agent import connect
 from leadline.cli.round_trip import round_trip
-from leadline.contracts.acls import Acl
 from leadline.contracts.topics import TOPICS
 from leadline.errors import BrokerError, TopicMismatch
 from leadline.processors import topics as declared
@@ -25,7 +24,6 @@ from leadline.processors import worker
 from leadline.processors.credentials import aiokafka_config
 from leadline.security import Security
 from leadline.settings import Settings, client_configs
-from tests.agent.support import eventually, round_event
 from tests.processors.running import MONITOR, RunningWorker, Topics, bodies, until
 from tests.security.certificates import Authority
 from tests.security.secure_kafka import PASSWORDS, SecureKafka
@@ -158,25 +156,6 @@ def test_the_broker_refuses_what_is_not_a_partys_own(
     found = {topic.name: allowed(settings, topic.name) for topic in TOPICS}
     assert [name for name, (may_write, _) in found.items() if may_write] == [f"leadline.{name}" for name in writes]
     assert [name for name, (_, may_read) in found.items() if may_read] == [f"leadline.{name}" for name in reads]
-
-
-def test_an_agent_that_may_not_write_keeps_its_events_and_sends_them_once_it_may(
-    secure: SecureKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A user without any permission: ``blocked`` says so, nothing is dropped. It is given the agents' right to write, and all
-    five events arrive."""
-    monkeypatch.setattr("leadline.agent.sender._BLOCKED_SECONDS", 0.5)
-    given = security(secure, tmp_path, "newcomer", "mutual")
-    with connect(given.pop("bootstrap"), security=Security(**given), spool=tmp_path / "spool") as client:
-        for number in range(5):
-            client.emitter.emit(round_event("refused", number))
-        eventually(lambda: bool(client.counters()[0].blocked), "the refusal is told", timeout=60)
-        assert "authorization failed" in client.counters()[0].blocked.lower()
-        eventually(lambda: client.counters()[0].spooled == 5, "all are on disk", timeout=30)
-        secure.allow([Acl("newcomer", "topic", "leadline.events", "Write")])
-        assert client.flush(60) == 0
-        counters = client.counters()[0]
-    assert (counters.delivered, counters.blocked, counters.dropped.total()) == (5, "", 0)
 
 
 def test_topics_are_created_with_the_admins_permissions_alone(secure: SecureKafka, tmp_path: Path) -> None:

@@ -154,8 +154,6 @@ class Counts(Struct, frozen=True, omit_defaults=True, gc=False):
     """A round from beyond the window: ignored."""
     gaps: int = 0
     """Rounds that are missing now."""
-    lost: int = 0
-    """Events that the agent had to give up before they were sent, as it says itself (``lost_before``)."""
     stale_epoch: int = 0
     """From an epoch that has ended: ignored."""
     superseded: int = 0

@@ -94,30 +94,7 @@ def apply(state: SessionState, event: Event, now: int, policy: FleetPolicy, *, e
         _start(state, event)
     elif type(event) is SessionEnd:
         state.ended_at = now
-    if event.lost_before and not isinstance(event, Round | Checkpoint) and _first_time(state, event.event_id):
-        _lost(state, event.lost_before, restarted, policy, findings, reasons)
     return Observation(state, tuple(findings), tuple(reasons or ()), restarted, arrival)
-
-
-def _lost(
-    state: SessionState, lost: int, restarted: bool, policy: FleetPolicy, findings: list[Finding], reasons: Reasons | None
-) -> None:
-    """The agent had to give up events before one that is no round: calls, answers, or rounds whose numbers come next. What was
-    lost before a new epoch, or before the end, is only counted: nobody can see any more of that."""
-    state.counts = replace(state.counts, lost=state.counts.lost + lost)
-    if state.ended_at is None and not restarted:
-        lacking = PresenceView(policy, "rounds", state.counts.gaps, state.last_round, lost_events=lost)
-        _ask_presence(lacking, state, findings, reasons)
-
-
-def _first_time(state: SessionState, event_id: str) -> bool:
-    """Whether no event with this id is remembered; from now on it is."""
-    if not event_id:
-        return True
-    if event_id in state.recent_events:
-        return False
-    state.recent_events = (*state.recent_events, event_id)[-limits.RECENT_EVENTS :]
-    return True
 
 
 def _stale(
@@ -182,10 +159,7 @@ def _start(state: SessionState, event: SessionStart) -> None:
 def _round(state: SessionState, event: Round, policy: FleetPolicy, findings: list[Finding], reasons: Reasons | None) -> Arrival:
     last, gaps = state.last_round, state.counts.gaps
     arrival = arrive(state, event)
-    missed, lost = max(0, state.counts.gaps - gaps), 0
-    if event.lost_before and arrival is not Arrival.DUPLICATE:
-        lost = event.lost_before
-        state.counts = replace(state.counts, lost=state.counts.lost + lost)
+    missed = max(0, state.counts.gaps - gaps)
     if arrival in (Arrival.DUPLICATE, Arrival.LATE):
         wrong = _told_otherwise(state, event) if arrival is Arrival.DUPLICATE else f"it comes after round {last}"
         if wrong:
@@ -196,8 +170,8 @@ def _round(state: SessionState, event: Round, policy: FleetPolicy, findings: lis
     wrong = "" if event.outcome == "failed" else contradiction(event)
     if state.short_epochs >= SHORT_EPOCHS_IN_A_ROW and state.seen_mask == 1:
         wrong = f"{state.short_epochs} epochs in a row ended after at most {_SHORT_EPOCH} rounds; nothing can be compared"
-    if missed or lost or wrong or state.incidents or reasons is not None:
-        presence = PresenceView(policy, "rounds", state.counts.gaps, event.round, missed, contradiction=wrong, lost_events=lost)
+    if missed or wrong or state.incidents or reasons is not None:
+        presence = PresenceView(policy, "rounds", state.counts.gaps, event.round, missed, contradiction=wrong)
         _ask_presence(presence, state, findings, reasons)
     if arrival is Arrival.SUPERSEDES:
         state.window = state.window[:-1]
@@ -335,11 +309,11 @@ def _pinned(state: SessionState) -> int:
 def _checkpoint(
     state: SessionState, event: Checkpoint, policy: FleetPolicy, findings: list[Finding], reasons: Reasons | None
 ) -> None:
-    if not _first_time(state, event.event_id):
-        state.counts = replace(state.counts, duplicates=state.counts.duplicates + 1)
-        return
-    if event.lost_before:
-        _lost(state, event.lost_before, False, policy, findings, reasons)
+    if event.event_id:
+        if event.event_id in state.recent_events:
+            state.counts = replace(state.counts, duplicates=state.counts.duplicates + 1)
+            return
+        state.recent_events = (*state.recent_events, event.event_id)[-limits.RECENT_EVENTS :]
     followed = following.follow(state.facts, event)
     state.facts = followed.facts
     if followed.overflow:

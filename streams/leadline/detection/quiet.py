@@ -49,7 +49,6 @@ def quiet(state: SessionState, event: Round, now: int, policy: FleetPolicy) -> S
         or (depth >= 2 and depth >= limit)  # It may be pinned at its limit.
         or event.summaries
         or event.outcome != "ok"
-        or event.lost_before
         or state.stalled_rounds
         or state.ended_at is not None
         or state.short_epochs >= SHORT_EPOCHS_IN_A_ROW

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import Counter
@@ -24,7 +25,7 @@ from mode import CrashingSupervisor
 from leadline.commands.fold import fold as real_fold
 from leadline.contracts.topics import EVENTS, SESSIONS
 from leadline.detection.policy import DEFAULT_POLICY, Policy
-from leadline.errors import LeadlineError
+from leadline.errors import BrokerError, LeadlineError
 from leadline.processors import faultpoints
 from leadline.processors.app import events_topic, make_app
 from leadline.processors.clock import Clock, run_clock
@@ -40,7 +41,7 @@ from leadline.processors.sessions import Sessions
 from leadline.processors.signed import checked, signing
 from leadline.processors.silences import SilenceSource
 from leadline.processors.table import STORE_OPTIONS, SessionsTable
-from leadline.processors.topics import require_seen
+from leadline.processors.topics import require_events, require_seen
 from leadline.processors.watch import Fold, Watch
 from leadline.settings import Settings
 from leadline.telemetry.observer import UNOBSERVED, Observer
@@ -133,7 +134,7 @@ def wire(
         except Exception as error:
             if not isinstance(error, LeadlineError):
                 log.exception("what was restored could not be looked through")
-            await app.crash(error)
+            await app.crash(await asyncio.to_thread(_nearer, settings, error) if isinstance(error, BrokerError) else error)
 
     async def before_stop() -> None:
         await watch.drain(settings.drain_s / 2)
@@ -196,6 +197,15 @@ def _pages(app: MonitorApp, progress: Progress, counts: Counter[str], stall_s: f
     pages.add("/live", live)
     pages.add("/", status)
     return pages
+
+
+def _nearer(settings: Settings, error: Exception) -> Exception:
+    """``error``, or that the events topic is gone, where that is why nobody answered. Blocks."""
+    try:
+        require_events(settings, None)
+    except LeadlineError as nearer:
+        return nearer
+    return error
 
 
 def _agent(watch: Watch) -> Any:

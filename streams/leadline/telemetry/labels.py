@@ -44,7 +44,6 @@ IRREGULAR: Final = (
     "reordered",
     "late",
     "gaps",
-    "lost",
     "stale_epoch",
     "superseded",
     "failed",

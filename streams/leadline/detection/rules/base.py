@@ -105,8 +105,6 @@ class PresenceView(NamedTuple):
     silent_ms: int | None = None
     """How long nothing came; ``None`` while something does."""
     contradiction: str = ""
-    lost_events: int = 0
-    """Events just before this one that the agent could not keep, as it says: rounds, which are missing too, or others."""
 
 
 def _never(view: object, opening: Measurement | None) -> bool:

@@ -1,7 +1,6 @@
 """``unobserved``: the monitor cannot see. Blind is not healthy.
 
-Rounds are missing, the agent says that it lost events, the session has been silent past its deadline without an end, or what it
-reports contradicts itself.
+Rounds are missing, the session has been silent past its deadline without an end, or what it reports contradicts itself.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from leadline.detection.rules.base import Decision, Evidence, Exit, PresenceView
 __all__ = ["RULE", "contradiction"]
 
 MISSING = Decision(True, "rounds-missing")
-LOST = Decision(True, "events-lost")
 SILENT = Decision(True, "session-silent")
 CONTRADICTION = Decision(True, "counters-inconsistent")
 SEEN = Decision(False, "observed")
@@ -39,8 +37,6 @@ def judge(view: PresenceView) -> Decision:
         return SEEN if view.silent_ms is None else SILENT
     if view.missed_rounds:
         return MISSING
-    if view.lost_events:
-        return LOST
     return CONTRADICTION if view.contradiction else SEEN
 
 
@@ -53,11 +49,7 @@ def message(view: PresenceView) -> str:
     if view.silent_ms is not None:
         return f"unobserved: silent for {view.silent_ms / 1000:.0f} s without an end; its state is not known, and not healthy"
     if view.missed_rounds:
-        told = f"; the agent says that it had to give up {view.lost_events} events" if view.lost_events else ""
-        return f"unobserved: {view.missed_rounds} rounds are missing before round {view.round}{told}"
-    if view.lost_events:
-        where = "" if view.round is None else f" up to round {view.round}"
-        return f"unobserved: the agent had to give up {view.lost_events} events{where}; what they said is not known"
+        return f"unobserved: {view.missed_rounds} rounds are missing before round {view.round}"
     return f"unobserved: what round {view.round} reports contradicts itself: {view.contradiction}"
 
 
@@ -69,8 +61,6 @@ def evidence(view: PresenceView) -> Evidence:
     found: Evidence = {"gaps": view.gaps}
     if view.silent_ms is not None:
         found["silent_ms"] = view.silent_ms
-    if view.lost_events:
-        found["lost_events"] = view.lost_events
     if view.contradiction:
         found["contradiction"] = view.contradiction
     return found
