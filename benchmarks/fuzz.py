@@ -20,14 +20,11 @@ from concurrent.futures import ProcessPoolExecutor
 from random import Random
 from typing import Any, NamedTuple
 
-from msgspec.structs import replace
-
 from leadline.commands.fold import Incoming, fold
 from leadline.contracts import limits
 from leadline.contracts.codec import encode
 from leadline.contracts.events import (
     Ack,
-    AgentEvent,
     Checkpoint,
     DeclaredDrop,
     Fact,
@@ -131,24 +128,20 @@ class _Life:
         dice, roll = self.dice, self.dice.random()
         self.now += dice.choice((0, 200, 5_000, 20_000, 20_000, 70_000))
         if roll < 0.55:
-            return encode(self.gapped(self.compaction()))
+            return encode(self.compaction())
         if roll < 0.75:
-            return encode(self.gapped(self.call()))
+            return encode(self.call())
         if roll < 0.85 and self.told:
-            return encode(self.gapped(self.answer()))
+            return encode(self.answer())
         if roll < 0.93:
             self.now += dice.choice((0, 60_000, 400_000, 2_000_000, 800_000_000))
             due = format_ms(self.now)
             return encode(Tick(session_id="s", agent_id="a", due_at=due))
         if roll < 0.96:
-            return encode(self.gapped(self.begin()))
+            return encode(self.begin())
         if roll < 0.97:
             return encode(SessionEnd(session_id="s", agent_id="a", epoch=self.epoch))
         return dice.choice((None, *_GARBAGE))
-
-    def gapped(self, event: AgentEvent) -> AgentEvent:
-        """Now and then the agent had to give up events before this one."""
-        return replace(event, lost_before=self.dice.randint(1, 9)) if self.dice.random() < 0.04 else event
 
     def begin(self) -> SessionStart:
         dice = self.dice
