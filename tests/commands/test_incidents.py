@@ -351,8 +351,42 @@ def test_an_accepted_command_has_time_to_show_effect() -> None:
     monitor.now += 10_000
     monitor.send(ack(monitor.commands[0]))
     assert monitor.state().deadline == monitor.now + EFFECT
+    monitor.send(sink(3, 0.19, 99))
     assert monitor.tick(EFFECT - 1) == []
     monitor.tick(1)
+    assert monitor.told() == ["inversion!", "halt#1", "halt#2"]
+
+
+@pytest.mark.parametrize("repairs", [0, 1])
+def test_an_agent_that_waits_for_a_person_is_halted_as_it_was_told_to_be(repairs: int) -> None:
+    """Acknowledged, after one round of repair or none, then silence for a day: nothing shows that the halt was not obeyed."""
+    monitor = inverted(modes={"unobserved": "off"})
+    monitor.send(ack(monitor.commands[0], "done"), *(sink(3, 0.27, 99),) * repairs)
+    for _ in range(24 * 12):
+        monitor.tick(EFFECT)
+    assert monitor.told() == ["inversion!", "halt#1"]
+    assert stage(monitor) is (Stage.EFFECTIVE if repairs else Stage.ACCEPTED)
+
+
+def test_a_repair_that_takes_long_is_given_its_time_with_each_round_that_is_better() -> None:
+    """Raw ratio from 0.20 by 0.002 a round, each 30 seconds: 24 minutes to the exit, with a deadline of five."""
+    monitor = inverted()
+    monitor.send(ack(monitor.commands[0]))
+    for number in range(3, 52):
+        monitor.now += 30_000
+        monitor.send(tick(monitor.now), sink(number, 0.20 + 0.002 * (number - 2), 99))
+    assert monitor.told() == ["inversion!", "halt#1"]
+    monitor.send(sink(52, 0.30, 99))
+    assert monitor.told() == ["inversion!", "halt#1", "resume#1"]
+
+
+def test_an_effect_that_is_lost_again_is_commanded_again_in_time() -> None:
+    """Better once, then as bad as it was: the deadline counts from the better round."""
+    monitor = inverted()
+    monitor.send(ack(monitor.commands[0]), sink(3, 0.27, 99))
+    monitor.now += EFFECT // 2
+    monitor.send(sink(4, 0.18, 99))
+    monitor.tick(EFFECT // 2)
     assert monitor.told() == ["inversion!", "halt#1", "halt#2"]
 
 
@@ -533,6 +567,19 @@ def test_an_open_budget_that_repeats_after_the_retry_halts() -> None:
     assert monitor.commands[-1].parameters.level == 1
     monitor.send(checkpoint(1, seen_spans=10))
     assert len(monitor.sent) == 3
+
+
+def test_a_retry_that_is_never_made_is_asked_for_again_where_the_agent_goes_on() -> None:
+    """Acknowledged and silent: it may be at it. Acknowledged, and another level summarized or a pass run: it is not."""
+    for went_on in (checkpoint(2), round_(1)):
+        monitor = Monitor(only("budget-open"))
+        monitor.send(checkpoint(1, seen_spans=10))
+        monitor.send(ack(monitor.commands[0]), round_(0, trigger="hold"))
+        monitor.tick(EFFECT)
+        assert monitor.told() == ["budget-open!", "retry-level#1"]
+        monitor.send(went_on)
+        monitor.tick(EFFECT)
+        assert monitor.told() == ["budget-open!", "retry-level#1", "retry-level#2"]
 
 
 def test_an_open_budget_that_repeats_unheard_halts_at_the_third_time() -> None:

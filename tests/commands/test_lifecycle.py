@@ -59,7 +59,13 @@ def test_nothing_follows_a_final_stage_and_the_error_tells_the_story(signal: Sig
 
 
 @pytest.mark.parametrize(
-    ("stage", "signal"), [(Stage.ISSUED, Signal.ACCEPTED), (Stage.ISSUED, Signal.DONE), (Stage.ACCEPTED, Signal.IMPROVED)]
+    ("stage", "signal"),
+    [
+        (Stage.ISSUED, Signal.ACCEPTED),
+        (Stage.ISSUED, Signal.DONE),
+        (Stage.ACCEPTED, Signal.IMPROVED),
+        (Stage.EFFECTIVE, Signal.IMPROVED),
+    ],
 )
 def test_progress_gives_time_to_show_effect(stage: Stage, signal: Signal) -> None:
     after, _ = advance(command(stage), signal, NOW, POLICY)

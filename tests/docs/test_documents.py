@@ -42,7 +42,11 @@ RUN_LINES = [line for page in PAGES for line in _shell_lines(page, run=True)]
 
 
 @pytest.mark.parametrize(("page", "line"), LEADLINE_LINES, ids=lambda value: value)
-def test_each_command_names_a_verb_and_options_that_exist(page: str, line: str) -> None:
+def test_each_command_names_a_verb_and_options_that_exist(
+    page: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    monkeypatch.chdir(tmp_path)  # A verb may open the file that it is to write.
     words = shlex.split(line, comments=True)[1:]
     command: click.Command = cli
     context = click.Context(cli, info_name="leadline")

@@ -16,7 +16,7 @@ from leadline.commands.deadlines import watched
 from leadline.commands.lifecycle import Instruction, Move, Signal, advance
 from leadline.contracts import ids, limits
 from leadline.contracts.codec import Event
-from leadline.contracts.events import Ack, Round
+from leadline.contracts.events import Ack, Checkpoint, Round
 from leadline.contracts.manual import Manual
 from leadline.contracts.orders import Cause, Command, CommandKind, Parameters, Tick, Violation
 from leadline.contracts.session_state import CommandState, Incident, SessionState, Stage
@@ -25,7 +25,7 @@ from leadline.detection.bounded import named
 from leadline.detection.observe import Finding, Observation
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rounds import Arrival
-from leadline.detection.rules import UNHEEDED
+from leadline.detection.rules import UNHEEDED, no_progress
 from leadline.detection.rules.base import Exit
 
 __all__ = ["settle"]
@@ -94,6 +94,8 @@ class _Settlement:
         self._each(self._withdrawn)
         if not isinstance(event, Tick | Ack | Manual):
             self._each(self._release_again)
+        if isinstance(event, Checkpoint) or (isinstance(event, Round) and no_progress.ran(event)):
+            self._each(self._went_on)
         if isinstance(event, Tick):
             self._each(self._overdue)
         elif isinstance(event, Ack):
@@ -249,11 +251,25 @@ class _Settlement:
         if finding.improved:
             self._signal(incident, Signal.IMPROVED)
             return
+        if command.kind == "cap-depth" and self._halted():
+            return  # An agent that may not compact can make no flatter summaries.
         command = replace(command, misses=command.misses + 1)
         incident = replace(incident, command=command)
         self._put(incident)
         if command.misses >= self.policy.effect_rounds:
             self._signal(incident, Signal.NO_EFFECT)
+
+    def _halted(self) -> bool:
+        commands = (item.command for item in self.state.incidents)
+        return any(command is not None and command.kind in ("halt", "stop-agent") for command in commands)
+
+    def _went_on(self, incident: Incident) -> None:
+        """The agent compacts while it should summarize a level again: what a measurement without effect is to other commands."""
+        command = incident.command
+        if incident.level is None or command is None or incident.releasing or command.misses:
+            return
+        if command.stage in (Stage.ACCEPTED, Stage.EFFECTIVE):
+            self._put(replace(incident, command=replace(command, misses=1)))
 
     def _signal(self, incident: Incident, signal: Signal) -> None:
         command = incident.command
@@ -351,6 +367,9 @@ class _Settlement:
             # The monitor was away, not the agent, which may not even have been sent it in time.
             rearmed = replace(command, rearmed=True, deadline=self.now + self.policy.command_ttl_ms)
             self._put(replace(incident, command=rearmed))
+        elif command.stage is not Stage.ISSUED and not command.misses:
+            # Nothing was measured that shows no effect: a silent agent is the matter of `unobserved`.
+            self._put(replace(incident, command=replace(command, deadline=self.now + self.policy.effect_ttl_ms)))
         else:
             self._signal(incident, Signal.DEADLINE)
 

@@ -14,6 +14,9 @@
 
 An acknowledgement proves receipt, never effect: ``done`` leads to ACCEPTED like ``accepted``. EFFECTIVE and RESOLVED are
 reached by measurements alone; RESOLVED also without an acknowledgement, which may have been lost.
+
+Once it is accepted, time alone says nothing against an agent: each measurement that is better gives it its time anew, and a
+deadline by which none was worse is put off. An agent that waits for a person is halted, as it was told to be.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ class Signal(Enum):
     EXPIRED = "expired"
     """The agent says that it came too late."""
     DEADLINE = "deadline"
-    """Its time is up: no acknowledgement before it expired, or no effect in time after it was accepted."""
+    """Its time is up: no acknowledgement before it expired, or once accepted no effect in time, as measurements have shown."""
     NO_EFFECT = "no-effect"
     """Several measurements since it was accepted show no improvement."""
     IMPROVED = "improved"
@@ -136,6 +139,6 @@ def advance(command: CommandState, signal: Signal, now: int, policy: FleetPolicy
         return Transition(replace(command, stage=_X), Instruction.ESCALATE)
     moved = stage is not command.stage
     after = replace(command, stage=stage)
-    if moved and stage in (_A, _E):
+    if stage in (_A, _E) and (moved or signal is Signal.IMPROVED):
         after = replace(after, deadline=now + policy.effect_ttl_ms, misses=0)
     return Transition(after, Instruction.RELEASE if moved and stage is Stage.RESOLVED else Instruction.NONE)

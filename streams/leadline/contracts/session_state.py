@@ -110,7 +110,8 @@ class CommandState(Struct, frozen=True, omit_defaults=True, gc=False):
     rearmed: bool = False
     """The monitor itself looked too late, once: the agent was given its time anew."""
     misses: int = 0
-    """Measurements since it was accepted that show no effect."""
+    """Measurements without effect since it was accepted, or since the last that showed one. Of a level: 1 once the agent went on
+    compacting."""
     repeats: int = 0
     """Firings of its rule since it was issued."""
 

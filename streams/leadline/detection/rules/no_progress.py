@@ -14,7 +14,7 @@ from leadline.detection.policy import FleetPolicy
 from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule
 from leadline.detection.signs import STALLED
 
-__all__ = ["RULE", "may_stall", "stalled"]
+__all__ = ["RULE", "may_stall", "ran", "stalled"]
 
 GREW = Decision(True, "context-grew")
 NO_HEADROOM = Decision(True, "no-headroom")
@@ -35,7 +35,7 @@ def _before(event: Round) -> int | None:
     return None if event.before is None else event.before.raw_tokens + event.before.summary_tokens
 
 
-def _ran(event: Round) -> bool:
+def ran(event: Round) -> bool:
     """Whether this was a pass that was meant to free something: not skipped, no hold, no rehydration."""
     return event.outcome == "ok" and event.trigger not in ("rehydrate", "hold")
 
@@ -81,7 +81,7 @@ def stalled(event: Round, prev: Measurement | None, policy: FleetPolicy) -> bool
     """
     if event.outcome == "failed":
         return True
-    if not _ran(event):
+    if not ran(event):
         shrank = prev is not None and _after(event) < prev.total_tokens * (1 - policy.budget_tolerance)
         return False if shrank else None
     if _trouble(event, prev, policy) is not None:
@@ -99,7 +99,7 @@ def judge(view: RoundView) -> Decision:
         return FAILED if view.taken_back or view.stalled_rounds >= policy.stall_halt_rounds else NOT_YET
     if view.stalled is False:
         return PROGRESS
-    if not _ran(event):
+    if not ran(event):
         return NO_PASS
     found = _trouble(event, view.prev, policy)
     if found is None:
@@ -117,7 +117,7 @@ def leave(view: RoundView, decision: Decision) -> Exit:
 def improved(view: RoundView, opening: Measurement | None) -> bool:
     """It no longer spins: a pass got somewhere, or none is run any more."""
     event = view.event
-    return event is not None and (view.stalled is False or (event.outcome != "failed" and not _ran(event)))
+    return event is not None and (view.stalled is False or (event.outcome != "failed" and not ran(event)))
 
 
 def message(view: RoundView) -> str:
