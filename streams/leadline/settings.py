@@ -117,7 +117,7 @@ class Settings(Security):
     dashboard_user_header: str = ""
     """Header in which a trusted proxy names who has signed in, such as `X-Forwarded-User`."""
     dashboard_proxies: str = "127.0.0.1,::1"
-    """Addresses of the proxies whose word on that is taken, separated by commas."""
+    """Addresses and networks of the proxies whose word is taken on that, and on whether TLS was used, separated by commas."""
     dashboard_trace_url: str = ""
     """Where a trace is looked at: a URL with `{trace_id}` in it. Empty: no links."""
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from leadline.dashboard.reader import Reader
+from leadline.dashboard.view import FleetView
+from leadline.errors import Refused
 from tests.cli.run import leadline
 from tests.dashboard.feed import Feed, inverting
 from tests.dashboard.test_serve import HOSTILE, Topics
@@ -42,6 +45,22 @@ def test_shows_the_fleet_once_as_text_and_as_json(fresh_bootstrap: str) -> None:
 
     one = leadline("top", "--json", "--fleet", "f2", "--bootstrap", fresh_bootstrap)
     assert one.json["sessions"] == 1
+
+
+def test_it_keeps_no_changes_that_nobody_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may run for weeks: whatever comes and goes in its view must leave nothing behind."""
+    views: list[FleetView] = []
+
+    def read(_settings: object, view: FleetView, *_: object) -> Reader:
+        views.append(view)
+        raise Refused("seen enough")
+
+    monkeypatch.setattr("leadline.cli.top.Reader", read)
+    assert leadline("top", "--once").code != 0
+    feed = Feed(views[0])
+    feed.send(round_(1))
+    assert len(views[0]) == 1
+    assert not views[0].take_changes()
 
 
 @pytest.mark.timeout(60)

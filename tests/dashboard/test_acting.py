@@ -102,6 +102,9 @@ def test_what_people_do_is_a_record_where_the_monitor_reads_it(desk: Desk) -> No
     lifted = decode_silence(desk.record(SILENCES.name, 4, after=1)[2])
     assert (lifted.silence_id, lifted.lifted) == (silenced, True)
 
+    long = desk.act(action="halt", **WHOSE, who="ada", why="x" * 17_000)
+    assert (long.status_code, "16,384 bytes" in long.json()["error"]) == (413, True)
+
     refused = {
         "say who": {"action": "halt", **WHOSE, "why": "x"},
         "say why": {"action": "halt", **WHOSE, "who": "ada", "why": " "},

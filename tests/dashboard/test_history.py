@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
 from leadline.contracts.codec import decode_event
 from leadline.contracts.events import Round, Summary
-from leadline.dashboard.history import Past, Seen
+from leadline.dashboard import history as module
+from leadline.dashboard.history import MOST_SESSIONS, History, Past, Seen
+from leadline.settings import load_settings
+from tests.dashboard.feed import Feed
+from tests.dashboard.test_access import browser
+from tests.dashboard.test_serve import PARTITION, Topics
 from tests.support.core import Monitor, ack, checkpoint, round_, start
 
 
@@ -48,3 +59,82 @@ def test_the_monitors_own_ticks_are_no_event_of_the_session() -> None:
     assert monitor.log[-1].value is not None
     past.add(Seen(0, 0, decode_event(monitor.log[-1].value).event))
     assert past.of_agent("a1") == []
+
+
+@pytest.mark.timeout(60)
+def test_a_session_that_is_looked_at_keeps_its_place(fresh_bootstrap: str) -> None:
+    """One page more than there are places, each asking in turn: the others are not looked up anew, and it waits for a place."""
+    Topics(fresh_bootstrap)
+    now = [0.0]
+    history = History(load_settings({}, bootstrap=fresh_bootstrap), clock=lambda: now[0])
+    names = [f"s{number}" for number in range(MOST_SESSIONS)]
+    try:
+        first = [history.open(name, number % 4) for number, name in enumerate(names)]
+        for _ in range(100):
+            now[0] += 0.5
+            assert history.open("one-more", 0) is None
+            again = [history.open(name, number % 4) for number, name in enumerate(names)]
+            assert all(one is not None and one is other for one, other in zip(first, again, strict=True))
+        now[0] += 29.0
+        assert all(history.open(name, number % 4) for number, name in enumerate(names) if number)
+        assert history.open("one-more", 0) is None
+        now[0] += 1.5
+        assert history.open("one-more", 0) is not None, "nobody has asked for s0 for half a minute"
+        assert history.open("s0", 0) is None
+    finally:
+        history.close()
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "said"),
+    [
+        (False, "", "64 other sessions are being looked at"),
+        (True, "the events cannot be read: X", "the events cannot be read: X"),
+    ],
+)
+async def test_a_session_is_shown_with_what_its_record_holds_and_says_so(place: bool, error: str, said: str) -> None:
+    class Without(History):
+        def open(self, session_id: str, partition: int) -> Past | None:
+            self.error = error
+            return Past(session_id, partition) if place else None
+
+    feed = Feed()
+    feed.send(round_(1))
+    async with browser(shows=feed.view, history=Without(load_settings({}))) as client:
+        document = (await client.get("/api/session?session=s1&agent=a1")).json()
+    assert document["past"].startswith(said)
+    assert document["rounds"]["round"] == [1]
+    assert document["complete"] is not place
+
+
+@pytest.mark.timeout(60)
+def test_a_reader_that_failed_says_so_and_begins_again(fresh_bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written, feed = Topics(fresh_bootstrap), Feed()
+    for number in range(1, 4):
+        feed.send(round_(number))
+    written.publish(feed)
+    well = False
+
+    def consumer(config: dict[str, Any]) -> Any:
+        if not well:
+            raise KafkaException(KafkaError(KafkaError._FAIL))
+        return Consumer(config)
+
+    monkeypatch.setattr(module, "Consumer", consumer)
+    monkeypatch.setattr(module, "_AGAIN_S", 0.01)
+    history = History(load_settings({}, bootstrap=fresh_bootstrap))
+    deadline = time.monotonic() + 30
+    try:
+        past = history.open("s1", PARTITION)
+        assert past is not None
+        while not history.error:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert "cannot be read" in history.error
+        well = True
+        while not past.complete or len(past.of_agent("a1")) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert history.error == ""
+    finally:
+        history.close()

@@ -128,7 +128,9 @@ def test_a_verdict_is_timed_from_the_receipt_of_its_event_whichever_topic_is_rea
         inverting(feed)
         record = next(one for one in feed.monitor.violations if one.rule == "inversion")
         journal = Journal()
-        at = feed.view.journal.violations[record.incident_id].at
+        kept = feed.view.journal.violations.get(record.incident_id)
+        assert kept is not None
+        at = kept.at
         if violation_first:
             journal.add_violation(record)
             journal.opened(record.incident_id, at - 40)
@@ -168,6 +170,30 @@ def test_the_journal_forgets_the_oldest() -> None:
             feed.send(round_(each[0], each[1], summary_depth_max=2, **changes))
     kept = {one.record.session_id for one in view.journal.violations.values()}
     assert kept == {"s1", "s2"}
+
+
+def test_the_journal_forgets_the_oldest_in_whatever_order_they_are_read() -> None:
+    """Two partitions, one after the other, each with a record of the times 0 to 3: the newest two of each stay."""
+    feed, journal = Feed(), Journal(most=4)
+    inverting(feed)
+    violation, command = feed.monitor.violations[0], feed.monitor.commands[0]
+    for partition in "ab":
+        for at in range(4):
+            name, moment = f"{partition}{at}", format_ms(START + at * 1_000)
+            assert journal.add_violation(msgspec.structs.replace(violation, incident_id=name, detected_at=moment))
+            journal.add_command(msgspec.structs.replace(command, command_id=name, issued_at=moment))
+    assert not journal.add_violation(msgspec.structs.replace(violation, incident_id="c1", detected_at=format_ms(START + 1_000)))
+    assert sorted(kept.record.incident_id for kept in journal.violations.values()) == ["a2", "a3", "b2", "b3"]
+    assert sorted(kept.record.command_id for kept in journal.commands.values()) == ["a2", "a3", "b2", "b3"]
+
+
+def test_who_never_takes_changes_keeps_none() -> None:
+    feed = Feed(FleetView(changes=False))
+    feed.send(round_(1))
+    feed.send(round_(2, fleet="another"))
+    feed.view.apply_state(0, key_of(), None)
+    assert len(feed.view) == 0
+    assert not feed.view.take_changes()
 
 
 def test_shadow_tells_what_enforcement_would_have_done() -> None:

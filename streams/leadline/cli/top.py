@@ -43,7 +43,7 @@ def top(bootstrap: str | None, fleet: str, once: bool, interval: float, as_json:
 
     Reads what the monitor writes, joins no group and changes nothing. Ctrl-C ends it.
     """
-    view, lock = FleetView(), threading.Lock()
+    view, lock = FleetView(changes=False), threading.Lock()
     reader = Reader(settings_for(bootstrap), view, lock, _now)
     try:
         if as_json or once or not is_terminal():

@@ -7,25 +7,32 @@ import hmac
 import ipaddress
 import time
 from collections.abc import Callable
-from http.cookies import CookieError, SimpleCookie
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from typing import Final, NamedTuple
+from urllib.parse import urlencode, urlsplit
 
+import msgspec
+from msgspec import Struct
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from leadline.dashboard.bodies import BodyRefused, read_body
 from leadline.errors import SettingsError
 from leadline.settings import Settings
 
-__all__ = ["COOKIE", "Access", "Guard", "access_from", "is_loopback"]
+__all__ = ["COOKIE", "Access", "Guard", "access_from", "is_loopback", "parse_proxies"]
 
 COOKIE: Final = "leadline_dashboard"
 _COOKIE_S: Final = 12 * 3600
+_RENEW_S: Final = 3600
+"""A cookie that is older is renewed when it is used: who keeps the page open stays signed in."""
 _LEAST_TOKEN: Final = 16
-_OPEN_PATHS: Final = ("/login", "/static/", "/healthz")
+_MOST_LOGIN_BYTES: Final = 4 * 1024
+_MOST_ADDRESS: Final = 2_000
+_OPEN_PATHS: Final = ("/login", "/static/", "/healthz", "/livez")
 _CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; manifest-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types lit-html"
@@ -41,14 +48,53 @@ _HEADERS: Final = {
 }
 
 
+class _Login(Struct):
+    """What the page for signing in sends."""
+
+    token: str
+
+
 class Access(NamedTuple):
     """How people are let in. Everything empty: whoever reaches this machine's loopback address."""
 
     token: str = ""
     act_token: str = ""
     user_header: str = ""
-    proxies: tuple[str, ...] = ()
+    proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     loopback: bool = True
+
+    def trusts(self, client: str) -> bool:
+        """Whether this address is one of the proxies'."""
+        try:
+            address = _plain(ipaddress.ip_address(client))
+        except ValueError:
+            return False
+        return any(address in network for network in self.proxies)
+
+
+def parse_proxies(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    """Addresses and networks, separated by commas. Raises :class:`SettingsError`."""
+    found: list[IPv4Network | IPv6Network] = []
+    for part in (each.strip() for each in text.split(",")):
+        if not part:
+            continue
+        try:
+            network = ipaddress.ip_network(part)
+        except ValueError:
+            raise SettingsError(
+                f"LEADLINE_DASHBOARD_PROXIES names {part[:80]!r}: that is no IP address and no network (such as 10.0.0.0/8, "
+                "without bits beyond its length). Give addresses and networks separated by commas."
+            ) from None
+        mapped = _plain(network.network_address)
+        if mapped.version != network.version and network.prefixlen >= 96:
+            network = ipaddress.ip_network((mapped, network.prefixlen - 96))
+        found.append(network)
+    return tuple(found)
+
+
+def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """An IPv4 address as such: a socket that takes both kinds shows it within an IPv6 one."""
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
 def is_loopback(host: str) -> bool:
@@ -64,14 +110,7 @@ def access_from(settings: Settings) -> Access:
     """Raises :class:`SettingsError`: a token's file cannot be read, or an address beyond loopback without any protection."""
     token = _token(settings.dashboard_token_file, "LEADLINE_DASHBOARD_TOKEN_FILE")
     act_token = _token(settings.dashboard_act_token_file, "LEADLINE_DASHBOARD_ACT_TOKEN_FILE")
-    proxies = tuple(part.strip() for part in settings.dashboard_proxies.split(",") if part.strip())
-    for proxy in proxies:
-        try:
-            ipaddress.ip_address(proxy)
-        except ValueError:
-            raise SettingsError(
-                f"LEADLINE_DASHBOARD_PROXIES names {proxy[:80]!r}: that is no IP address. Give addresses separated by commas."
-            ) from None
+    proxies = parse_proxies(settings.dashboard_proxies)
     access = Access(token, act_token, settings.dashboard_user_header.lower(), proxies, is_loopback(settings.dashboard_host))
     if not access.loopback and not (access.token or access.user_header):
         raise SettingsError(
@@ -110,6 +149,8 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
+        renewed = ""
+
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
@@ -117,88 +158,115 @@ class Guard:
                     headers[name] = value
                 if not scope["path"].startswith("/static/"):
                     headers["cache-control"] = "no-store"
+                if renewed:
+                    headers.append("set-cookie", renewed)
             await send(message)
 
-        refused = await self._refusal(scope, receive)
+        request = Request(scope, receive)
+        refused = await self._refusal(request)
+        if refused is None and self._is_old(request):
+            signed = Response()
+            self._sign_in(request, signed)
+            renewed = signed.headers["set-cookie"]
         await (self._app if refused is None else refused)(scope, receive, with_headers)
 
-    async def _refusal(self, scope: Scope, receive: Receive) -> Response | None:
-        headers = Headers(scope=scope)
+    async def _refusal(self, request: Request) -> Response | None:
+        headers, method, path = request.headers, request.method, request.scope["path"]
         if not self._ours(headers):
             return _said(403, "this page answers on its own name only: open it as http://127.0.0.1 or http://localhost")
-        if scope["method"] not in ("GET", "HEAD") and not _same_origin(headers):
+        if method not in ("GET", "HEAD") and not _same_origin(headers):
             return _said(403, "a page of another site may not ask for this")
-        if scope["path"] == "/login" and scope["method"] == "POST":
-            return await self._login(Request(scope, receive))
-        user = self._user(scope, headers)
+        if path == "/login" and method == "POST":
+            return await self._login(request)
+        user = self._user(request)
         if user is not None:
-            scope.setdefault("state", {})["user"] = user
+            request.scope.setdefault("state", {})["user"] = user
             return None
-        if any(scope["path"] == path or (path.endswith("/") and scope["path"].startswith(path)) for path in _OPEN_PATHS):
+        if any(path == each or (each.endswith("/") and path.startswith(each)) for each in _OPEN_PATHS):
             return None
-        if "text/html" in headers.get("accept", "") and scope["method"] == "GET":
-            return RedirectResponse("/login", status_code=303)
+        if "text/html" in headers.get("accept", "") and method == "GET":
+            query = request.scope["query_string"].decode("latin-1")
+            wanted = f"{path}?{query}" if query else path
+            back = f"?{urlencode({'next': wanted})}" if wanted != "/" and len(wanted) <= _MOST_ADDRESS else ""
+            return RedirectResponse(f"/login{back}", status_code=303)
         return _said(401, "a token is needed to look at this")
 
     def _ours(self, headers: Headers) -> bool:
         """Where no token protects the page, a name that only resolves to this machine must not (DNS rebinding)."""
         if self._access.token or self._access.user_header:
             return True
-        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        try:
+            host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        except ValueError:
+            return False
         return is_loopback(host)
 
-    def _user(self, scope: Scope, headers: Headers) -> str | None:
+    def _user(self, request: Request) -> str | None:
         """Who looks: a name from the proxy, or empty where nothing tells; ``None``: nobody who may."""
-        access = self._access
+        access, headers = self._access, request.headers
         if access.user_header:
-            client = (scope.get("client") or ("", 0))[0]
             name = headers.get(access.user_header, "").strip()
-            if name and client in access.proxies:
+            if name and self._by_proxy(request):
                 return name[:200]
         if access.token:
             given = headers.get("authorization", "")
             if given.startswith("Bearer ") and _same(given[7:].strip(), access.token):
                 return ""
-            return "" if self._good_cookie(headers.get("cookie", "")) else None
+            return "" if self._signed_in_until(request) else None
         return None if access.user_header else ""
+
+    def _by_proxy(self, request: Request) -> bool:
+        return request.client is not None and self._access.trusts(request.client.host)
 
     async def _login(self, request: Request) -> Response:
         try:
-            given: Any = await request.json()
-        except ValueError:
-            given = None
-        token = given.get("token") if isinstance(given, dict) else None
-        if not self._access.token or not isinstance(token, str) or not _same(token.strip(), self._access.token):
+            token = msgspec.json.decode(await read_body(request, _MOST_LOGIN_BYTES), type=_Login).token
+        except BodyRefused as error:
+            # What is still to come of it is not waited for.
+            return _said(error.status, str(error), {"connection": "close"})
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            token = ""
+        if not self._access.token or not _same(token.strip(), self._access.token):
             return _said(401, "that is not the token")
         response = JSONResponse({"ok": True})
-        until = str(int(self._clock()) + _COOKIE_S)
-        value = f"{until}.{self._sign(until)}"
-        response.set_cookie(
-            COOKIE, value, max_age=_COOKIE_S, httponly=True, samesite="strict", secure=request.url.scheme == "https"
-        )
+        self._sign_in(request, response)
         return response
 
-    def _good_cookie(self, header: str) -> bool:
-        try:
-            found = SimpleCookie(header).get(COOKIE)
-        except CookieError:
-            return False
-        until, _, signature = (found.value if found is not None else "").partition(".")
-        return until.isdigit() and _same(signature, self._sign(until)) and int(until) > self._clock()
+    def _sign_in(self, request: Request, response: Response) -> None:
+        """Lax, so that a link from elsewhere finds its reader signed in: whatever writes asks for its own token and origin."""
+        until = str(int(self._clock()) + _COOKIE_S)
+        forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+        secure = request.url.scheme == "https" or (forwarded == "https" and self._by_proxy(request))
+        response.set_cookie(
+            COOKIE, f"{until}.{self._sign(until)}", max_age=_COOKIE_S, httponly=True, samesite="lax", secure=secure
+        )
+
+    def _signed_in_until(self, request: Request) -> int:
+        """Seconds since 1970; 0: not at all, or no longer."""
+        until, _, signature = request.cookies.get(COOKIE, "").partition(".")
+        good = until.isdigit() and _same(signature, self._sign(until)) and int(until) > self._clock()
+        return int(until) if good else 0
+
+    def _is_old(self, request: Request) -> bool:
+        until = self._signed_in_until(request) if self._access.token else 0
+        return bool(until) and until - self._clock() < _COOKIE_S - _RENEW_S
 
     def _sign(self, until: str) -> str:
         return hmac.new(self._access.token.encode(), f"leadline-dashboard {until}".encode(), hashlib.sha256).hexdigest()
 
 
 def _same(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(), other.encode())
+    return hmac.compare_digest(one.encode("utf-8", "surrogatepass"), other.encode("utf-8", "surrogatepass"))
 
 
 def _same_origin(headers: Headers) -> bool:
     """A browser names the page that asks; a program that is none names nothing."""
     origin = headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == headers.get("host")
+    try:
+        return origin is None or urlsplit(origin).netloc == headers.get("host")
+    except ValueError:
+        return False
 
 
-def _said(status: int, sentence: str) -> Response:
-    return JSONResponse({"error": sentence}, status_code=status)
+def _said(status: int, sentence: str, headers: dict[str, str] | None = None) -> Response:
+    return JSONResponse({"error": sentence}, status_code=status, headers=headers)

@@ -25,6 +25,7 @@ from leadline.contracts.text import safe
 from leadline.contracts.times import format_ms
 from leadline.contracts.topics import EVENTS, SILENCES
 from leadline.dashboard.api import Parts
+from leadline.dashboard.bodies import BodyRefused, read_body
 from leadline.detection.rules import RULE_NAMES
 from leadline.security.keys import SigningKey
 from leadline.settings import Settings, client_configs
@@ -88,9 +89,10 @@ class Acting:
             raise _Refused(403, "acting is turned off: start the dashboard with LEADLINE_DASHBOARD_ACT_TOKEN_FILE")
         if not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), token.encode()):
             raise _Refused(403, "that is not the token for acting")
-        body = await request.body()
         try:
-            asked = msgspec.json.decode(body[:_MOST_BYTES], type=_Asked)
+            asked = msgspec.json.decode(await read_body(request, _MOST_BYTES), type=_Asked)
+        except BodyRefused as error:
+            raise _Refused(error.status, str(error)) from None
         except msgspec.MsgspecError as error:
             raise _Refused(422, f"that cannot be done: {safe(str(error), 300)}") from None
         asked.who = getattr(request.state, "user", "") or asked.who.strip()

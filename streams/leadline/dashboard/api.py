@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 
 from leadline import __version__
 from leadline.dashboard.access import Access, Guard
-from leadline.dashboard.history import History
+from leadline.dashboard.history import MOST_SESSIONS, History, Past
 from leadline.dashboard.hub import Hub
 from leadline.dashboard.reader import Reading
 from leadline.dashboard.session_page import session_page
@@ -35,6 +35,8 @@ _STATIC: Final = Path(__file__).parent / "static"
 _SESSION_EVERY_S: Final = 0.5
 _PING_S: Final = 15
 _MOST: Final = 1_000
+_CURRENT_MS: Final = 30_000
+"""As old may the view be and still count as current: a probe must not hide a page because a broker takes a moment."""
 
 
 class Parts(NamedTuple):
@@ -66,6 +68,7 @@ def make_app(parts: Parts, extra: list[BaseRoute] | None = None, lifespan: Any =
         Route("/api/commands", api.commands),
         Route("/api/shadow", api.shadow),
         Route("/healthz", api.health),
+        Route("/livez", api.alive),
         Route("/login", lambda _request: FileResponse(_STATIC / "login.html")),
         *(Route(path, lambda _request: FileResponse(_STATIC / "index.html")) for path in PAGES),
         Mount("/static", StaticFiles(directory=_STATIC)),
@@ -98,9 +101,15 @@ class _Api:
         )
 
     async def health(self, _request: Request) -> Response:
+        """Whether what it shows is current. A silent monitor is no fault of this process."""
         reading = self._parts.reading()
-        good = reading.as_of is not None and not reading.error  # A silent monitor is no fault of this process.
+        good = reading.as_of is not None and not reading.stopped and self._parts.now() - reading.as_of <= _CURRENT_MS
         return _Json({"ok": good, **self._reading()}, status_code=200 if good else 503)
+
+    async def alive(self, _request: Request) -> Response:
+        """Whether it reads at all: where it does not, only a new process helps."""
+        reading = self._parts.reading()
+        return _Json({"ok": not reading.stopped, "error": reading.error}, status_code=503 if reading.stopped else 200)
 
     async def fleet(self, _request: Request) -> Response:
         with self._parts.lock:
@@ -184,11 +193,11 @@ class _Api:
             return session_page(
                 found.state(),
                 parts.view.journal,
-                past.of_agent(who.agent_id),
+                past.of_agent(who.agent_id) if past is not None else [],
                 parts.policy().of(who.fleet),
-                complete=past.complete,
+                complete=past is None or past.complete,
                 trace_url=parts.trace_url,
-            ) | {"silences": parts.view.silences_now(parts.now(), who)}
+            ) | {"silences": parts.view.silences_now(parts.now(), who), "past": _missing(past, parts.history.error)}
 
     def _mark(self, session_id: str, agent_id: str) -> Any:
         """Changes with anything that the document is made from."""
@@ -200,12 +209,19 @@ class _Api:
             past = parts.history.open(found.who.session_id, found.partition)
             journal = parts.view.journal
             violations, commands = journal.of_session(found.who.session_id, found.who.agent_id)
-            counts = past.version, past.complete, len(violations), len(commands)
+            counts = (past.version, past.complete) if past is not None else (), len(violations), len(commands)
             silences = [one["silence_id"] for one in parts.view.silences_now(parts.now(), found.who)]
-            return found.offset, found.value, counts, silences
+            return found.offset, found.value, counts, silences, parts.history.error
 
     def _reading(self) -> dict[str, Any]:
         return {**self._parts.reading()._asdict(), "now": self._parts.now()}
+
+
+def _missing(past: Past | None, error: str) -> str:
+    """Why less is shown of a session than there may be, in a sentence; empty where nothing is missing."""
+    if past is None:
+        return f"{MOST_SESSIONS} other sessions are being looked at: of this one only the last rounds are shown for now"
+    return error
 
 
 def _asked(request: Request) -> tuple[str, str]:

@@ -1,17 +1,20 @@
 """What an opened session reported lately: rounds, summarizer calls and acknowledgements, from the events topic.
 
 A session's record keeps the last 16 rounds; who opens it sees further back. Only partitions of sessions that somebody looks at
-are read, some way back and then on, and what is kept is bounded.
+are read, some way back and then on, and what is kept is bounded. A session that is being looked at keeps its place: a further one
+that finds none is shown without its past, because looking back anew for each would never end.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from msgspec.structs import replace
 
 from leadline.agent.kafka import take
@@ -23,11 +26,16 @@ from leadline.dashboard.reader import consumer_config
 from leadline.errors import Malformed
 from leadline.settings import Settings
 
-__all__ = ["History", "Past", "Seen"]
+__all__ = ["MOST_SESSIONS", "History", "Past", "Seen"]
 
 _BACK: Final = 50_000
 """Records of one partition that are looked through when a session is opened."""
-_MOST_SESSIONS: Final = 32
+MOST_SESSIONS: Final = 64
+"""Sessions whose past is kept at once."""
+_HELD_S: Final = 30.0
+"""A session that was asked for within so many seconds is being looked at: a page asks twice a second."""
+_AGAIN_S: Final = 5.0
+"""Until a reader that failed begins again."""
 _MOST_ROUNDS: Final = 2_000
 _MOST_CALLS: Final = 500
 _MOST_OTHERS: Final = 500
@@ -47,7 +55,7 @@ class Seen(NamedTuple):
 class Past:
     """The events of one session, bounded by kind. ``version`` counts up with each; ``complete`` once the look back is done."""
 
-    __slots__ = ("_lists", "_lock", "complete", "key", "last", "partition", "until", "version")
+    __slots__ = ("_lists", "_lock", "complete", "key", "last", "looked_at", "partition", "until", "version")
 
     def __init__(self, session_id: str, partition: int) -> None:
         self.key = session_id.encode("utf-8", "surrogatepass")
@@ -62,6 +70,8 @@ class Past:
         self.until = -1
         self.version = 0
         self.complete = False
+        self.looked_at = 0.0
+        """When somebody asked for it last, in seconds of the history's clock."""
 
     def add(self, seen: Seen) -> None:
         """The next event. Of the summaries that rounds list only the newest are kept: they are long, and only they are shown."""
@@ -93,33 +103,47 @@ def _lists_summaries(seen: Seen, after: Round) -> bool:
 
 
 class History:
-    """``open`` says that somebody looks at a session; the thread reads for as long as it is among the last ones opened."""
+    """``open`` says that somebody looks at a session; the thread reads for as long as nobody else needs its place.
 
-    def __init__(self, settings: Settings, back: int = _BACK) -> None:
+    ``clock`` gives seconds that only grow. ``error``: why the past of sessions cannot be read now, or empty.
+    """
+
+    def __init__(self, settings: Settings, back: int = _BACK, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._back = back
+        self._clock = clock
         self._opened: OrderedDict[tuple[int, str], Past] = OrderedDict()
+        """The one that was looked at longest ago first."""
         self._asked: queue.SimpleQueue[Past] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.error = ""
 
-    def open(self, session_id: str, partition: int) -> Past:
-        """What is known of it so far; more is on its way."""
-        place = partition, session_id
+    def open(self, session_id: str, partition: int) -> Past | None:
+        """What is known of it so far; more is on its way. ``None``: as many as are kept are being looked at."""
+        place, now = (partition, session_id), self._clock()
         with self._lock:
             past = self._opened.get(place)
             if past is None:
+                if len(self._opened) >= MOST_SESSIONS:
+                    oldest = next(iter(self._opened.values()))
+                    if now - oldest.looked_at < _HELD_S:
+                        return None
+                    self._opened.popitem(last=False)
                 past = self._opened[place] = Past(session_id, partition)
                 self._asked.put(past)
-                while len(self._opened) > _MOST_SESSIONS:
-                    self._opened.popitem(last=False)
+            past.looked_at = now
             self._opened.move_to_end(place)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="dashboard-history", daemon=True)
                 self._thread.start()
         return past
+
+    def forget(self) -> None:
+        """The events are others now: what is asked for again is looked up anew."""
+        with self._lock:
+            self._opened.clear()
 
     def close(self) -> None:
         """Stop reading. A second call does nothing."""
@@ -128,6 +152,19 @@ class History:
             self._thread.join(5.0)
 
     def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._read()
+            except Exception as error:
+                self.error = f"the events cannot be read: {type(error).__name__}"
+                self._stop.wait(_AGAIN_S)
+                with self._lock:
+                    opened = list(self._opened.values())
+                for past in opened:
+                    self._asked.put(past)
+
+    def _read(self) -> None:
+        """Until told to stop. Raises whatever goes wrong."""
         client: Any = Consumer(consumer_config(self._settings))
         followed: set[int] = set()
         try:
@@ -137,13 +174,14 @@ class History:
                     self._stop.wait(0.05)
                     continue
                 for message in take(client, _BATCH, 0.1):
-                    if message.error() is None:
+                    error = message.error()
+                    if error is None:
+                        self.error = ""
                         self._take(message)
-                    else:
+                    elif error.code() == KafkaError._PARTITION_EOF:
                         self._reached(message.partition(), message.offset())
-        except Exception as error:
-            self.error = f"the events cannot be read: {type(error).__name__}"
-            raise
+                    else:
+                        self.error = f"the events cannot be read: {error.str()}"
         finally:
             client.close()
 

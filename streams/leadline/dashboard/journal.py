@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+import heapq
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from math import ceil
 from typing import Any, Final, Generic, TypeVar
@@ -13,10 +14,10 @@ from leadline.contracts.orders import Command, Violation
 from leadline.contracts.text import printable, safe
 from leadline.contracts.times import parse_ms
 
-__all__ = ["MOST", "Journal", "Kept", "percentile", "shown"]
+__all__ = ["MOST", "Journal", "Kept", "Newest", "percentile", "shown"]
 
 MOST: Final = 5_000
-"""Violations that are kept, and commands; the oldest go first."""
+"""Violations that are kept, and commands: the newest by the time they were made, in whatever order they are read."""
 _SAMPLES: Final = 1_000
 
 T = TypeVar("T", Violation, Command)
@@ -35,42 +36,80 @@ class Kept(Generic[T]):
         """Of a violation: from the receipt of the event that showed it to the verdict."""
 
 
+class Newest(Generic[T]):
+    """The newest ``most`` records, each once by its id. Partitions are read one after the other: what comes last may be old."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: dict[str, Kept[T]] = {}
+        self._by_age: list[tuple[int, str]] = []
+        """A heap: the oldest first."""
+
+    def add(self, key: str, kept: Kept[T]) -> bool:
+        """Whether it is kept: it is new, and not older than all of as many as there may be."""
+        if key in self._kept:
+            return False
+        self._kept[key] = kept
+        heapq.heappush(self._by_age, (kept.at, key))
+        if len(self._kept) <= self._most:
+            return True
+        _, oldest = heapq.heappop(self._by_age)
+        del self._kept[oldest]
+        return oldest != key
+
+    def get(self, key: str) -> Kept[T] | None:
+        return self._kept.get(key)
+
+    def values(self) -> Iterable[Kept[T]]:
+        """In the order of arrival."""
+        return self._kept.values()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._kept
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
 class Journal:
     """What the topics said. ``most``: how many of each are kept."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self.violations: OrderedDict[str, Kept[Violation]] = OrderedDict()
+        self.violations: Newest[Violation] = Newest(most)
         """By incident: there is one for each."""
-        self.commands: OrderedDict[str, Kept[Command]] = OrderedDict()
+        self.commands: Newest[Command] = Newest(most)
         self.verdicts: deque[int] = deque(maxlen=_SAMPLES)
         """Milliseconds from the receipt of an event to the verdict on it."""
         self.recoveries: deque[int] = deque(maxlen=_SAMPLES)
         """Milliseconds from a verdict to the release."""
 
+    def emptied(self) -> Journal:
+        """Another one that keeps as many, with nothing in it."""
+        return Journal(self._most)
+
     def add_violation(self, record: Violation, opened_at: int | None = None) -> bool:
-        """Whether it is new. ``opened_at``: when its event was received, where that is known already."""
-        known = self.violations.get(record.incident_id)
-        if known is not None:
+        """Whether it is new, and kept. ``opened_at``: when its event was received, where that is known already."""
+        if record.incident_id in self.violations:
             return False
         words = (record.rule, record.reason, record.session_id, record.agent_id, record.fleet, record.message, record.mode)
         kept = Kept(record, parse_ms(record.detected_at) or 0, _text(*words, record.severity, record.action))
-        _bounded(self.violations, record.incident_id, kept, self._most)
+        new = self.violations.add(record.incident_id, kept)
         if opened_at is not None:
             self.opened(record.incident_id, opened_at)
-        return True
+        return new
 
     def add_command(self, record: Command) -> bool:
-        """Whether it is new."""
+        """Whether it is new, and kept."""
         if record.command_id in self.commands:
             return False
         words = (record.rule, record.kind, record.session_id, record.agent_id, record.fleet, record.reason)
         kept = Kept(record, parse_ms(record.issued_at) or 0, _text(*words))
-        _bounded(self.commands, record.command_id, kept, self._most)
+        new = self.commands.add(record.command_id, kept)
         found = self.violations.get(record.incident_id)
         if record.kind == "resume" and record.attempt == 1 and found is not None:
             self.recoveries.append(max(0, kept.at - found.at))
-        return True
+        return new
 
     def opened(self, incident_id: str, opened_at: int) -> None:
         """The session's record tells when the event of this incident was received (ms since 1970)."""
@@ -152,12 +191,6 @@ def percentile(values: Iterable[int], share: float) -> int | None:
 
 def _text(*words: str) -> str:
     return printable(" ".join(words), 2_000).lower()
-
-
-def _bounded(into: OrderedDict[str, Kept[T]], key: str, kept: Kept[T], most: int) -> None:
-    into[key] = kept
-    while len(into) > most:
-        into.popitem(last=False)
 
 
 def _mine(kept: Iterable[Kept[T]], session_id: str, agent_id: str) -> Iterator[Kept[T]]:

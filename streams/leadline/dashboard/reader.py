@@ -1,4 +1,7 @@
-"""The topics into the view: one consumer without a group, on a thread of its own. Any number of replicas disturb nobody."""
+"""The topics into the view: one consumer without a group, on a thread of its own. Any number of replicas disturb nobody.
+
+A topic that was deleted and made anew begins again at its first offset, which would be taken for old: the view then begins anew.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ _REACH_S: Final = 10.0
 _PROBE_S: Final = 1.0
 _BATCH: Final = 2_000
 _RECENT: Final = 10_000
-"""Violations, and commands, that are read back at the start, over all partitions."""
+"""Violations that are read back at the start, over all partitions."""
+_RECENT_MS: Final = 24 * 3_600_000
+"""Commands are read back by time: most of what is on their topic are heartbeats, which would push them out of any number."""
 
 
 class Reading(NamedTuple):
@@ -38,6 +43,8 @@ class Reading(NamedTuple):
     restored: float
     """Of what was there at the start, the share that has been read."""
     error: str = ""
+    stopped: bool = False
+    """Nothing is read any more: only a new process helps. ``error`` says why."""
 
 
 def consumer_config(settings: Settings) -> dict[str, Any]:
@@ -58,33 +65,43 @@ def consumer_config(settings: Settings) -> dict[str, Any]:
 class Reader:
     """Reads sessions from the beginning, violations and commands from their recent part on. ``lock`` guards ``view``.
 
+    ``renewed`` is called when topics were made anew, and the view begins again.
+
     Raises :class:`leadline.errors.BrokerError` when no broker answers, :class:`Refused` when there are no topics.
     """
 
-    def __init__(self, settings: Settings, view: FleetView, lock: threading.Lock, now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        view: FleetView,
+        lock: threading.Lock,
+        now: Callable[[], int],
+        renewed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._settings = settings
         self._view = view
         self._lock = lock
         self._now = now
+        self._renewed = renewed
         self._stop = threading.Event()
+        self._anew = threading.Event()
+        """A topic ends before what was read of it: it is another one."""
         self._error = ""
+        """What is wrong for now."""
+        self._fatal = ""
+        """Why nothing is read any more; no answer of a broker takes it back."""
         self._as_of: int | None = None
         self._ends: tuple[int, dict[tuple[str, int], int]] | None = None
         self._client: Any = Consumer(consumer_config(settings) | {"error_cb": self._on_error})
         self._admin: Any = AdminClient({**client_configs(settings).confluent, "log_level": 0})
         try:
-            starts = self._starts(settings)
-            self._positions = {(each.topic, each.partition): each.offset for each in starts}
-            first = self._read_ends()
-            self._target = {place: max(0, end - self._positions[place]) for place, end in first.items()}
-            self._ends = (self._now(), first)
-            self._client.assign(starts)
+            self._begin()
         except KafkaException as error:
             self._client.close()
             raise no_broker(settings, _REACH_S, error.args[0].str()) from None
         except LeadlineError:
             self._client.close()
             raise
-        self._begun = dict(self._positions)
         self._threads = [
             threading.Thread(target=self._run, name="dashboard-reader", daemon=True),
             threading.Thread(target=self._probe, name="dashboard-probe", daemon=True),
@@ -97,8 +114,10 @@ class Reader:
         _, ends = self._ends or (0, {})
         behind = sum(max(0, end - self._positions.get(place, 0)) for place, end in ends.items())
         total = sum(self._target.values())
-        done = sum(min(goal, self._positions[place] - self._begun[place]) for place, goal in self._target.items())
-        return Reading(self._as_of, behind, 1.0 if total == 0 else done / total, self._error)
+        done = sum(min(goal, self._positions.get(place, 0) - self._begun.get(place, 0)) for place, goal in self._target.items())
+        stopped = not self._stop.is_set() and not all(thread.is_alive() for thread in self._threads)
+        error = self._fatal or ("reading stopped" if stopped else self._error)
+        return Reading(self._as_of, behind, 1.0 if total == 0 else done / total, error, stopped)
 
     def wait_restored(self, seconds: float) -> bool:
         """Whether everything that was there at the start has been read within ``seconds``."""
@@ -114,6 +133,17 @@ class Reader:
         for thread in self._threads:
             thread.join(5.0)
 
+    def _begin(self) -> None:
+        """Read from the start. Raises what the constructor says."""
+        starts = self._starts(self._settings)
+        self._positions = {(each.topic, each.partition): each.offset for each in starts}
+        self._begun = dict(self._positions)
+        first = self._read_ends()
+        self._target = {place: max(0, end - self._positions[place]) for place, end in first.items()}
+        self._as_of = None
+        self._ends = (self._now(), first)
+        self._client.assign(starts)
+
     def _starts(self, settings: Settings) -> list[TopicPartition]:
         # All topics: asking for one by name may create it.
         listed = self._client.list_topics(timeout=_REACH_S).topics
@@ -122,12 +152,26 @@ class Reader:
             if topic not in listed or not listed[topic].partitions:
                 raise Refused(f"topic {topic} does not exist at {settings.bootstrap}; run `leadline topics create` first")
             numbers = sorted(listed[topic].partitions)
+            if topic == COMMANDS.name:
+                starts.extend(self._since(topic, numbers, self._now() - _RECENT_MS))
+                continue
             for number in numbers:
                 at = TopicPartition(topic, number)
                 low, high = self._client.get_watermark_offsets(at, timeout=_REACH_S)
-                recent = low if topic in (SESSIONS.name, SILENCES.name) else max(low, high - _RECENT // len(numbers))
+                recent = max(low, high - _RECENT // len(numbers)) if topic == VIOLATIONS.name else low
                 starts.append(TopicPartition(topic, number, recent))
         return starts
+
+    def _since(self, topic: str, numbers: list[int], moment: int) -> list[TopicPartition]:
+        """From the first record that is not older than ``moment`` (ms since 1970); from the end, where there is none."""
+        asked = [TopicPartition(topic, number, moment) for number in numbers]
+        found = self._client.offsets_for_times(asked, timeout=_REACH_S)
+        for at in found:
+            if at.error is not None:
+                raise KafkaException(at.error)
+            if at.offset < 0:
+                at.offset = self._client.get_watermark_offsets(at, timeout=_REACH_S)[1]
+        return [TopicPartition(at.topic, at.partition, at.offset) for at in found]
 
     def _read_ends(self) -> dict[tuple[str, int], int]:
         asked = {TopicPartition(*place): OffsetSpec.latest() for place in self._positions}
@@ -141,6 +185,8 @@ class Reader:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
+                if self._anew.is_set():
+                    self._begin_anew()
                 messages = take(self._client, _BATCH, 0.1)
                 if messages:
                     self._apply(messages)
@@ -149,24 +195,39 @@ class Reader:
                     self._as_of = ends[0]
         except Exception as error:
             # The page stays, says so, and shows how old it is.
-            self._error = f"reading stopped: {type(error).__name__}"
+            self._fatal = f"reading stopped: {type(error).__name__}"
             raise
         finally:
             self._client.close()
+
+    def _begin_anew(self) -> None:
+        try:
+            self._begin()
+        except (KafkaException, LeadlineError) as error:
+            # They may not all be there yet. What was read before says how old it is.
+            self._error = f"topics were made anew and cannot be read yet ({type(error).__name__})"
+            self._stop.wait(_PROBE_S)
+            return
+        with self._lock:
+            self._view.clear()
+        self._renewed()
+        self._anew.clear()
 
     def _apply(self, messages: list[Any]) -> None:
         with self._lock:
             for message in messages:
                 error = message.error()
-                if error is None:
-                    self._take(message)
-                elif error.code() != KafkaError._PARTITION_EOF:
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     self._error = error.str()
                     continue
-                # At the end of a partition this is the place after whatever was compacted or expired.
-                offset = message.offset() + (error is None)
                 place = message.topic(), message.partition()
-                self._positions[place] = max(offset, self._positions.get(place, 0))
+                if message.offset() < self._positions.get(place, 0):
+                    self._anew.set()
+                    return
+                if error is None:
+                    self._take(message)
+                # At the end of a partition this is the place after whatever was compacted or expired.
+                self._positions[place] = message.offset() + (error is None)
 
     def _take(self, message: Any) -> None:
         topic = message.topic()
@@ -183,8 +244,12 @@ class Reader:
         """Ask for the ends of the topics: only what a broker has just said tells that nothing is missing."""
         while not self._stop.wait(_PROBE_S):
             asked_at = self._now()
+            read = dict(self._positions)
             try:
-                self._ends = (asked_at, self._read_ends())
+                ends = self._read_ends()
+                if any(end < read[place] for place, end in ends.items() if place in read):
+                    self._anew.set()
+                self._ends = (asked_at, ends)
                 self._error = ""
             except Exception as error:
                 self._error = f"no broker answers ({type(error).__name__})"

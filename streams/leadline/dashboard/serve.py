@@ -31,6 +31,8 @@ from leadline.settings import Settings, load_settings
 __all__ = ["run", "wall_clock"]
 
 _STOP_S: Final = 3
+_MOST_CONNECTIONS: Final = 2_000
+"""Open at once; whoever comes after is told to come again (503)."""
 
 
 def wall_clock() -> int:
@@ -47,12 +49,12 @@ def run(settings: Settings, ready: Callable[[str], None]) -> None:
     policies = PolicySource(policy, settings.policy_file)
     listener = _listen(settings)
     view, lock = FleetView(), threading.Lock()
+    history = History(settings)
     try:
-        reader = Reader(settings, view, lock, wall_clock)
+        reader = Reader(settings, view, lock, wall_clock, history.forget)
     except BaseException:
         listener.close()
         raise
-    history = History(settings)
     hub = Hub(view, lock, reader.reading, wall_clock)
     parts = Parts(
         view, lock, hub, history, reader.reading, wall_clock, lambda: policies.policy, access, settings.dashboard_trace_url
@@ -76,6 +78,7 @@ def run(settings: Settings, ready: Callable[[str], None]) -> None:
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=_STOP_S,
+        limit_concurrency=_MOST_CONNECTIONS,
     )
     # The server raises the signal that stopped it anew: being told to stop is no failure.
     signal.signal(signal.SIGTERM, lambda *_: None)

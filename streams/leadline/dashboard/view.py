@@ -64,9 +64,13 @@ class Beat(NamedTuple):
 
 
 class FleetView:
-    """Not thread safe: the reader and the server take turns with a lock."""
+    """Not thread safe: the reader and the server take turns with a lock.
 
-    def __init__(self, journal: Journal | None = None) -> None:
+    ``changes``: whether they are kept for :meth:`take_changes`. Who never takes them must say no: they would grow for ever.
+    """
+
+    def __init__(self, journal: Journal | None = None, *, changes: bool = True) -> None:
+        self._tracks = changes
         self.journal = journal if journal is not None else Journal()
         self.unreadable = 0
         """Records that could not be read: they are left out, and counted."""
@@ -80,6 +84,14 @@ class FleetView:
         self._who: set[int] = set()
         self._rows: set[int] = set()
         self._gone: list[int] = []
+
+    def clear(self) -> None:
+        """Forget everything, as if nothing had been read; who follows the changes is told that the sessions are gone."""
+        for key, session in list(self._sessions.items()):
+            self._remove(key, session)
+        self.journal = self.journal.emptied()
+        self.silences.clear()
+        self._beats.clear()
 
     # What the topics say
 
@@ -108,8 +120,8 @@ class FleetView:
             known.row, known.value, known.offset = row_of(known.who.slot, state), value, state.offset
             if state.fleet != known.who.fleet:
                 known.who = Who(known.who.slot, state.session_id, state.agent_id, state.fleet)
-                self._who.add(known.who.slot)
-        self._rows.add(known.who.slot)
+                self._changed(self._who, known.who.slot)
+        self._changed(self._rows, known.who.slot)
         for incident in state.incidents:
             self.journal.opened(incident.incident_id, incident.opened_at)
 
@@ -234,11 +246,16 @@ class FleetView:
         who = Who(slot, state.session_id, state.agent_id, state.fleet)
         session = Session(who, row_of(slot, state), partition, state.offset, value)
         self._sessions[key] = self._by_slot[slot] = self._by_ids[state.session_id, state.agent_id] = session
-        self._who.add(slot)
+        self._changed(self._who, slot)
         return session
 
     def _remove(self, key: bytes, session: Session) -> None:
         del self._sessions[key]
         del self._by_slot[session.who.slot]
         self._by_ids.pop((session.who.session_id, session.who.agent_id), None)
-        self._gone.append(session.who.slot)
+        if self._tracks:
+            self._gone.append(session.who.slot)
+
+    def _changed(self, slots: set[int], slot: int) -> None:
+        if self._tracks:
+            slots.add(slot)

@@ -1,7 +1,7 @@
 // The frame around the pages: where we are, how old the data is, light or dark.
 
 import { html, render, nothing } from "/static/vendor/lit-html/lit-html.js";
-import { Freshness } from "/static/store.js";
+import { Freshness, signIn } from "/static/store.js";
 import { duration } from "/static/text.js";
 import { fleetPage } from "/static/fleet.js";
 import { sessionPage } from "/static/session.js";
@@ -11,6 +11,8 @@ import { shadowPage } from "/static/shadow.js";
 const PAGES = { "/": fleetPage, "/session": sessionPage, "/incidents": incidentsPage, "/shadow": shadowPage };
 const LINKS = [["/", "Fleet"], ["/incidents", "Incidents"], ["/shadow", "Shadow report"]];
 const STALE_MS = 5000;
+// Asking for anything renews the sign-in; a stream that stays open asks for nothing.
+const ASK_MS = 1800000;
 
 const frame = document.getElementById("top");
 const main = document.getElementById("main");
@@ -101,9 +103,10 @@ document.addEventListener("click", (event) => {
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("themechange")));
 addEventListener("popstate", open);
 setInterval(drawFrame, 500);
+setInterval(() => fetch("/api/config").catch(() => null), ASK_MS);
 
 const answer = await fetch("/api/config").catch(() => null);
-if (answer?.status === 401) location.assign("/login");
+if (answer?.status === 401) signIn();
 else {
   if (answer?.ok) config = await answer.json();
   open();

@@ -2,6 +2,7 @@
 
 import { html, render, nothing } from "/static/vendor/lit-html/lit-html.js";
 import { repeat } from "/static/vendor/lit-html/directives/repeat.js";
+import { signIn } from "/static/store.js";
 import { clock, duration, number, sessionLink, shown } from "/static/text.js";
 
 const EVERY_MS = 2000;
@@ -20,7 +21,9 @@ export function incidentsPage(main, context) {
     for (const name of ["q", "rule", "fleet"]) if (filters.get(name)) query.set(name, filters.get(name));
     const number_ = ++asked;
     try {
-      const answer = await (await fetch(`/api/${what()}?${query}`)).json();
+      const response = await fetch(`/api/${what()}?${query}`);
+      if (response.status === 401) return signIn();
+      const answer = await response.json();
       if (number_ !== asked) return; // Overtaken by a later question.
       context.freshness.take(answer.reading);
       found = answer[what()];

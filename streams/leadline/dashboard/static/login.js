@@ -11,6 +11,13 @@ form.addEventListener("submit", async (event) => {
     headers: { "content-type": "application/json" },
     body: JSON.stringify({ token }),
   }).catch(() => null);
-  if (answer?.ok) location.assign("/");
+  if (answer?.ok) location.assign(wanted());
   else said.textContent = answer ? "That is not the token." : "The dashboard does not answer.";
 });
+
+/** Where the reader came from; only within this site. */
+function wanted() {
+  const next = new URLSearchParams(location.search).get("next") ?? "/";
+  const target = next.startsWith("/") && URL.canParse(next, location.origin) ? new URL(next, location.origin) : null;
+  return target?.origin === location.origin ? target.pathname + target.search : "/";
+}

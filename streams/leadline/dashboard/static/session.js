@@ -73,6 +73,7 @@ export function sessionPage(main, context) {
           <p class="soft">agent <span class="id">${shown(session.agent_id)}</span> · epoch ${session.epoch} · ${missing ? "its record was removed" : session.ended_at ? `ended ${clock(session.ended_at)}` : `last heard of ${clock(session.last_seen)}`}</p>
           <span class="grow"></span>${acts(document_, context)}${trace(document_.trace)}</header>
         <p class="headline">${headline}</p>
+        ${document_.past ? html`<p class="t-warn" role="status">${document_.past}</p>` : nothing}
         ${figures(session, document_)}
       </section>
       <section class="panel" aria-label="Signals over the rounds">

@@ -2,6 +2,7 @@
 
 import { html, render, nothing } from "/static/vendor/lit-html/lit-html.js";
 import { violation } from "/static/incidents.js";
+import { signIn } from "/static/store.js";
 import { clock, number, plural, shown } from "/static/text.js";
 
 const EVERY_MS = 3000;
@@ -12,7 +13,9 @@ export function shadowPage(main, context) {
 
   async function ask() {
     try {
-      const answer = await (await fetch("/api/shadow")).json();
+      const response = await fetch("/api/shadow");
+      if (response.status === 401) return signIn();
+      const answer = await response.json();
       if (!open) return;
       context.freshness.take(answer.reading);
       report = answer;

@@ -32,18 +32,54 @@ export class Freshness {
   }
 }
 
-/** Follows a stream of server-sent events; the browser connects again by itself. */
+const FIRST_MS = 1000;
+const MOST_MS = 30000;
+
+/** To the page for signing in, and back to where we are. */
+export function signIn() {
+  location.assign(`/login?${new URLSearchParams({ next: location.pathname + location.search })}`);
+}
+
+/**
+ * Follows a stream of server-sent events for as long as the page is open. The browser connects again by itself where a connection
+ * breaks, but gives up for good at any answer that is no stream, such as a proxy's 502: then we begin anew, after a while.
+ */
 export function follow(url, freshness, take) {
-  const source = new EventSource(url);
-  source.onmessage = (event) => {
-    const message = JSON.parse(event.data);
-    freshness.take(message.reading);
-    take(message);
+  let source = null;
+  let timer = 0;
+  let wait = FIRST_MS;
+  let stopped = false;
+
+  function open() {
+    source = new EventSource(url);
+    source.onmessage = (event) => {
+      const message = JSON.parse(event.data);
+      wait = FIRST_MS;
+      freshness.take(message.reading);
+      take(message);
+    };
+    source.onerror = () => {
+      freshness.connected = false;
+      if (source.readyState !== EventSource.CLOSED) return;
+      // Not all pages at once.
+      timer = setTimeout(again, wait * (0.5 + Math.random() / 2));
+      wait = Math.min(2 * wait, MOST_MS);
+    };
+  }
+
+  async function again() {
+    const answer = await fetch("/api/config").catch(() => null);
+    if (stopped) return;
+    if (answer?.status === 401) signIn();
+    else open();
+  }
+
+  open();
+  return () => {
+    stopped = true;
+    clearTimeout(timer);
+    source.close();
   };
-  source.onerror = () => {
-    freshness.connected = false;
-  };
-  return () => source.close();
 }
 
 export class Fleet {

@@ -1,0 +1,131 @@
+"""What the reader makes of what it seldom meets: a record that ends it, topics that are made anew, very many heartbeats."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from leadline.contracts.codec import encode
+from leadline.contracts.ids import state_key
+from leadline.contracts.orders import Heartbeat
+from leadline.contracts.session_state import encode_state
+from leadline.contracts.times import format_ms
+from leadline.contracts.topics import COMMANDS, SESSIONS, TOPICS
+from leadline.dashboard.reader import Reader
+from leadline.dashboard.view import FleetView
+from leadline.settings import load_settings
+from tests.dashboard.feed import Feed, inverting
+from tests.dashboard.test_serve import PARTITION, Topics
+from tests.support.core import round_
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def wall() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@contextlib.contextmanager
+def reading(
+    bootstrap: str, view: FleetView, now: Callable[[], int] = wall, renewed: Callable[[], None] = lambda: None
+) -> Iterator[tuple[Reader, threading.Lock]]:
+    lock = threading.Lock()
+    reader = Reader(load_settings({}, bootstrap=bootstrap), view, lock, now, renewed)
+    try:
+        yield reader, lock
+    finally:
+        reader.close()
+
+
+def until(true: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_reader_that_stopped_says_so_for_ever(fresh_bootstrap: str) -> None:
+    """An answer of the broker, once a second, does not make it well again."""
+
+    class Broken(FleetView):
+        def apply_state(self, partition: int, key: bytes | None, value: bytes | None) -> None:
+            raise ZeroDivisionError
+
+    asked: list[int] = []
+
+    def now() -> int:
+        asked.append(wall())
+        return asked[-1]
+
+    written = Topics(fresh_bootstrap)
+    with reading(fresh_bootstrap, Broken(), now) as (reader, _):
+        written.write(SESSIONS.name, "k", b"{}")
+        written.flush()
+        until(lambda: reader.reading().stopped)
+        probes = len(asked)
+        until(lambda: len(asked) > probes + 1)  # One whole look at the ends of the topics lies between.
+        assert reader.reading().error == "reading stopped: ZeroDivisionError"
+        assert reader.reading().stopped
+
+
+def test_topics_that_are_made_anew_are_read_anew(fresh_bootstrap: str) -> None:
+    """As after a disaster: what stands on them has lower offsets than what was seen before, and is no older for it."""
+    view, feed = FleetView(), Feed()
+    inverting(feed)
+    written = Topics(fresh_bootstrap)
+    state = feed.monitor.load(state_key("s1", "a1"))
+    assert state is not None
+    for name in ("s1", "lost"):
+        record = msgspec.structs.replace(state, session_id=name, offset=100_000)
+        written.write(SESSIONS.name, state_key(name, "a1"), encode_state(record))
+    written.publish(feed)
+    renewed = threading.Event()
+    with reading(fresh_bootstrap, view, renewed=renewed.set) as (reader, lock):
+        until(lambda: reader.reading().as_of)
+        with lock:
+            assert len(view.journal.violations) == len(feed.monitor.violations) > 0
+            slots = {row.slot for row in view.take_changes().rows}
+        assert not renewed.is_set()
+        admin = AdminClient({"bootstrap.servers": fresh_bootstrap, "log_level": 0})
+        for future in admin.delete_topics([topic.name for topic in TOPICS]).values():
+            future.result(30.0)
+        again, after = Topics(fresh_bootstrap), Feed()
+        after.send(round_(3, session_id="s1"))
+        again.publish(after)
+        until(lambda: renewed.is_set() and (found := view.find("s1", "a1")) is not None and found.row.round == 3)
+        until(lambda: reader.reading().as_of)
+        with lock:
+            assert {one.who.session_id for one in view.sessions()} == {"s1"}
+            assert len(view.journal.violations) == 0
+            assert set(view.take_changes().gone) == slots, "pages are told"
+        assert reader.reading().error == ""
+
+
+def test_heartbeats_do_not_push_out_commands(fresh_bootstrap: str) -> None:
+    """2,600 heartbeats after the commands of one partition of four; and a command of two days ago, which is not read back."""
+    view, feed = FleetView(), Feed()
+    inverting(feed)
+    Topics(fresh_bootstrap)
+    producer = Producer({"bootstrap.servers": fresh_bootstrap, "log_level": 0})
+    beat = encode(Heartbeat(partition=PARTITION, at=format_ms(wall()), every_ms=5_000))
+    ancient = msgspec.structs.replace(feed.monitor.commands[0], command_id="ancient")
+    producer.produce(COMMANDS.name, encode(ancient), b"s1", partition=PARTITION, timestamp=wall() - 2 * 86_400_000)
+    for order in feed.monitor.commands:
+        producer.produce(COMMANDS.name, encode(order), b"s1", partition=PARTITION)
+    for _ in range(2_600):
+        producer.produce(COMMANDS.name, beat, partition=PARTITION)
+    assert producer.flush(60.0) == 0
+    with reading(fresh_bootstrap, view) as (reader, _):
+        until(lambda: reader.reading().as_of)
+    assert {kept.record.command_id for kept in view.journal.commands.values()} == {
+        order.command_id for order in feed.monitor.commands
+    }
