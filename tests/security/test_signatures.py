@@ -16,10 +16,12 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from leadline.agent import CommandListener, MemoryTransport, State
 from leadline.agent.signed import SignedTransport, signed
-from leadline.commands.fold import Folded, Incoming, fold
+from leadline.commands.fold import Admit, Folded, Incoming, fold
 from leadline.contracts.codec import encode
+from leadline.contracts.events import Round
 from leadline.contracts.manual import Manual
 from leadline.contracts.orders import Command
+from leadline.contracts.session_state import Counts
 from leadline.contracts.signatures import HEADER, Signature, key_id, read_signature, signed_bytes
 from leadline.errors import SettingsError
 from leadline.processors.signed import admitting
@@ -218,7 +220,7 @@ class Checking(Monitor):
 
     def __init__(self, keys: FleetKeys) -> None:
         super().__init__()
-        self.admit = admitting(keys)
+        self.admit: Admit | None = admitting(keys)
 
     def fold(self, batch: list[Incoming]) -> Folded:
         return fold(batch, self.load, self.policy, self.now, self.admit)
@@ -262,6 +264,71 @@ def test_fleets_without_keys_are_as_before_and_the_monitors_own_ticks_need_none(
     assert monitor.say(round_(1, fleet="plain", session_id="s2")) == ""
     assert monitor.say(round_(1), first) == ""
     assert monitor.say(tick(monitor.now)) == ""
+
+
+Fleet = tuple[Checking, SigningKey, SigningKey]
+
+
+def inverting(number: int, **changes: Any) -> Round:
+    """Two rounds, the second of which inverts."""
+    ratio, spans, salience = ((0.60, 200, 0.5), (0.24, 150, 0.6))[number - 1]
+    return round_(number, ratio, distinct_source_spans=spans, query_cosine_retained=salience, summary_depth_max=2, **changes)
+
+
+@pytest.mark.parametrize("epoch", [0, 10**6])
+def test_who_speaks_first_without_a_signature_neither_owns_nor_blinds_a_session(fleet: Fleet, epoch: int) -> None:
+    """The fleet's first signed event begins it anew, in the fleet's own epoch; from then on nobody else is heard."""
+    monitor, first, second = fleet
+    assert monitor.say(round_(7, fleet="plain", epoch=epoch)) == ""
+    assert monitor.say(round_(8, fleet="plain", epoch=epoch)) == "", "a fleet without keys is as before"
+    assert monitor.say(round_(1)) == "unsigned", "to claim the fleet is not enough"
+    assert monitor.say(start(), first) == ""
+    assert monitor.say(round_(1), first) == ""
+    state = monitor.state()
+    assert (state.fleet, state.epoch, state.last_round, state.authenticated) == ("f1", 0, 1, True)
+    assert (state.counts, [one.round for one in state.window]) == (Counts(), [1])
+    assert monitor.say(round_(9, fleet="plain", epoch=epoch)) == "foreign-key"
+    assert monitor.say(round_(2, fleet="f2"), second) == "foreign-key"
+    assert monitor.state().last_round == 1
+
+
+def test_an_event_that_names_no_fleet_begins_no_session_where_fleets_have_keys(fleet: Fleet) -> None:
+    monitor, first, _ = fleet
+    assert monitor.say(round_(1, fleet="", epoch=10**6)) == "unsigned"
+    assert "names no fleet" in monitor.dead[-1].error
+    assert monitor.stored == {}
+    assert monitor.say(round_(1), first) == ""
+    assert monitor.say(round_(2, fleet=""), first) == "", "of a session that is known it may be left out"
+    nobody_has_keys = Checking(FleetKeys({}))
+    assert nobody_has_keys.say(round_(1, fleet="")) == ""
+
+
+def test_a_session_of_before_there_were_keys_goes_on(fleet: Fleet) -> None:
+    monitor, first, _ = fleet
+    monitor.admit = None
+    assert monitor.say(round_(1)) == ""
+    assert not monitor.state().authenticated
+    monitor.admit = admitting(FleetKeys({"f1": ring(first)}))
+    assert monitor.say(round_(2), first) == ""
+    assert (monitor.state().last_round, len(monitor.state().window), monitor.state().authenticated) == (2, 2, True)
+
+
+def test_what_others_had_a_session_halted_for_is_released_and_hides_nothing(fleet: Fleet) -> None:
+    """A stranger has it halted at a round; the fleet's own trouble at the same round of the same epoch has ids of its own."""
+    monitor, first, _ = fleet
+    for number in (1, 2):
+        assert monitor.say(inverting(number, fleet="plain")) == ""
+    assert monitor.told() == ["inversion!", "halt#1"]
+    foreign = monitor.commands[0]
+    assert monitor.say(inverting(1), first) == ""
+    assert monitor.told()[2:] == ["resume#1"]
+    resume = monitor.commands[1]
+    assert (resume.parameters.releases, resume.seq) == (foreign.command_id, foreign.seq + 1)
+    assert "signed" in resume.reason
+    assert monitor.say(inverting(2), first) == ""
+    assert monitor.told()[3:] == ["inversion!", "halt#1"]
+    assert len({one.command_id for one in monitor.commands}) == 3
+    assert len({one.incident_id for one in monitor.violations}) == 2
 
 
 def test_what_is_done_by_hand_is_signed_by_who_may(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from leadline.commands.incidents import settle
 from leadline.commands.lifecycle import Move
 from leadline.contracts import limits
 from leadline.contracts.codec import Decoded, Event, decode_event, plain_events
-from leadline.contracts.events import Ack, Round, SessionEnd
+from leadline.contracts.events import Ack, AgentEvent, Round, SessionEnd
 from leadline.contracts.manual import Manual
 from leadline.contracts.orders import Cause, Command, Tick, Violation
 from leadline.contracts.reasons import Reason
@@ -49,9 +49,9 @@ class Incoming(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
-Admit = Callable[[Incoming, Event, str], None]
-"""``admit(record, event, fleet)``: what the record says, and the fleet that its session is known under, empty where there is
-none. Raises :class:`Malformed`; the state is then as it was."""
+Admit = Callable[[Incoming, Event, SessionState], bool]
+"""``admit(record, event, state)``: what the record says, and its session before it, which is not changed. Tells whether the event
+is signed as its fleet signs. Raises :class:`Malformed` where it must be and is not; the state is then as it was."""
 
 
 class Removed(NamedTuple):
@@ -200,8 +200,11 @@ def fold(
                 states[name] = state if ours else state.working_copy()
                 folded.ignore("replayed")
                 continue
-            if admit is not None and type(event) is not Tick:
-                admit(record, event, state.fleet)
+            usurped = False
+            if admit is not None and type(event) is not Tick and admit(record, event, state) and not state.authenticated:
+                usurped = bool(event.fleet) and event.fleet != state.fleet
+                state, ours = _begun_anew(state, event) if usurped else state.working_copy(), True
+                state.authenticated = True
         except Malformed as error:
             folded.dead_letters.append(DeadLetter(record, error.reason, error.detail))
             continue
@@ -253,7 +256,7 @@ def fold(
                 folded.failures[finding.rule] = folded.failures.get(finding.rule, 0) + 1
         cause = Cause(event_id="" if type(event) is Tick else event.event_id, partition=record.partition, offset=offset)
         moves: list[Move] = []
-        outputs = settle(found, event, receive, rules, cause, policy.version, max(now, receive), moves)
+        outputs = settle(found, event, receive, rules, cause, policy.version, max(now, receive), moves, usurped=usurped)
         state.deadline = next_deadline(state, rules)
         if outputs or moves:
             first = len(folded.outputs)
@@ -274,6 +277,21 @@ def _stored(folded: Folded, key: str, load: Load) -> SessionState | Removed | No
     except Malformed:
         folded.ignore("unreadable-state")
         return None
+
+
+def _begun_anew(state: SessionState, event: AgentEvent | Manual) -> SessionState:
+    """The session as its fleet finds it when it signs for the first time: nothing that others said in its name is left, but what
+    tells commands apart, and the incidents whose commands must be released."""
+    return SessionState(
+        state.session_id,
+        state.agent_id,
+        epoch=getattr(event, "epoch", None) or 0,
+        offset=state.offset,
+        incidents=state.incidents,
+        next_seq=state.next_seq,
+        opened=state.opened,
+        taken_over=state.offset >= 0,
+    )
 
 
 def _check(record: Incoming, session_id: str, ts: int | None, receive: int) -> None:

@@ -52,6 +52,8 @@ def settle(
     version: str = "",
     sent_at: int | None = None,
     moves: list[Move] | None = None,
+    *,
+    usurped: bool = False,
 ) -> Outputs:
     """Decide what is done about an observation at ``now`` (ms since 1970): updates its state, returns what to send.
 
@@ -59,13 +61,14 @@ def settle(
     the records that go out.
 
     ``version`` of the policy is named in what is sent; ids do not depend on it. ``moves``, where given, is told what became of
-    the commands and incidents that were there.
+    the commands and incidents that were there. ``usurped``: what they were opened by was not the session's fleet.
     """
     state = observation.state
     if not observation.findings and not state.incidents and not isinstance(event, Ack | Manual):
         return []  # Nearly every event of a healthy fleet.
     sent_at = now if sent_at is None else sent_at
-    outputs = _Settlement(observation.state, now, policy, cause, sent_at, [] if moves is None else moves).run(observation, event)
+    settlement = _Settlement(observation.state, now, policy, cause, sent_at, [] if moves is None else moves)
+    outputs = settlement.run(observation, event, usurped)
     return [replace(item, policy=version) for item in outputs] if version else outputs
 
 
@@ -85,12 +88,14 @@ class _Settlement:
         self.arrival: Arrival | None = None
         self.released_by = ""
 
-    def run(self, observation: Observation, event: Event) -> Outputs:
+    def run(self, observation: Observation, event: Event, usurped: bool) -> Outputs:
         state = self.state
         self.arrival = observation.arrival
         if observation.restarted or state.ended_at is not None:
             # The trouble was of a context that is gone: nothing is left to repair, and nothing recovered either.
             state.incidents = ()
+        elif usurped:
+            self._disown()
         self._each(self._withdrawn)
         if not isinstance(event, Tick | Ack | Manual):
             self._each(self._release_again)
@@ -118,6 +123,15 @@ class _Settlement:
         for incident in standing:
             if incident.rule == rule:
                 self._resolve(incident)
+
+    def _disown(self) -> None:
+        """Others spoke for the session before its fleet did: what that led to is released."""
+        self.released_by = "the session's fleet has signed for it, and what was said before was not signed"
+        for incident in self.state.incidents:
+            known = next((one for one in self.state.incidents if one.incident_id == incident.incident_id), None)
+            if known is not None and not known.releasing:
+                self._resolve(known)
+        self.released_by = ""
 
     def _each(self, step: Callable[[Incident], None]) -> None:
         for incident in self.state.incidents:
@@ -170,7 +184,8 @@ class _Settlement:
         if not self._has_room(finding):
             self.state.counts = replace(self.state.counts, overflow=self.state.counts.overflow + 1)
             return
-        opened_by = _opened_by(event, self.state, self.arrival)
+        # What others opened in the session's name must not have the ids of what its fleet opens.
+        opened_by = _opened_by(event, self.state, self.arrival) + (" signed" if self.state.taken_over else "")
         self.state.opened += 1
         incident = issue.opened(self.state, finding, opened_by, self.policy, self.now, self.cause)
         self.outputs.append(issue.violation(self.state, incident, finding, self.sent_at))

@@ -41,7 +41,8 @@ class Reason(StrEnum):
     FUTURE_TIMESTAMP = "future-timestamp"
     """``ts`` lies further ahead of the receive time than a clock can plausibly be."""
     UNSIGNED = "unsigned"
-    """The fleet has keys, and the record has no signature that can be read."""
+    """The fleet has keys, and the record has no signature that can be read; or fleets have keys, and a record that names no fleet
+    would begin a session."""
     FOREIGN_KEY = "foreign-key"
     """Signed with a key that is not the fleet's, or of another fleet than the session."""
     BAD_SIGNATURE = "bad-signature"

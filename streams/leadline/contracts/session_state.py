@@ -218,6 +218,10 @@ class SessionState(Struct, omit_defaults=True, gc=False, tag_field="schema", tag
     tracestate: str = ""
     deadline: int | None = None
     """When the monitor must look at this session again though nothing came, milliseconds since 1970."""
+    authenticated: bool = False
+    """An event of it was signed as its fleet signs."""
+    taken_over: bool = False
+    """It was begun anew when its fleet first signed: before, others had spoken in its name."""
 
     def working_copy(self) -> SessionState:
         """A copy that may be changed; nested records are shared, as they are never changed in place."""

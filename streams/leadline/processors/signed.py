@@ -10,6 +10,7 @@ from leadline.commands.fold import Admit, Incoming
 from leadline.contracts.codec import Event
 from leadline.contracts.manual import Manual
 from leadline.contracts.reasons import Reason
+from leadline.contracts.session_state import SessionState
 from leadline.contracts.signatures import HEADER
 from leadline.contracts.topics import COMMANDS, EVENTS
 from leadline.errors import Malformed
@@ -25,6 +26,7 @@ _SAID: Final = {
     Reason.FOREIGN_KEY: "the key that signed it is not one of those that may, for its session's fleet",
     Reason.BAD_SIGNATURE: "the fleet's key did not sign these bytes",
 }
+_NO_FLEET: Final = "it names no fleet, and where fleets have keys such an event begins no session: let the agent name its fleet"
 
 
 def signing(send: Send, settings: Settings) -> Send:
@@ -62,11 +64,17 @@ def checked(fold: Fold, settings: Settings) -> Fold:
 def admitting(keys: FleetKeys) -> Admit:
     """What the fold asks about each event of an agent."""
 
-    def admit(record: Incoming, event: Event, known: str) -> None:
-        ask = keys.manual_fault if isinstance(event, Manual) else keys.fault
-        fault = ask(EVENTS.name, record.value or b"", record.headers, getattr(event, "fleet", ""), known)
+    def admit(record: Incoming, event: Event, state: SessionState) -> bool:
+        claimed, known, value = getattr(event, "fleet", ""), state.fleet, record.value or b""
+        if isinstance(event, Manual):
+            fault = keys.manual_fault(EVENTS.name, value, record.headers, claimed, known)
+        else:
+            fault = keys.fault(EVENTS.name, value, record.headers, claimed, known, state.authenticated)
         if fault:
             reason = Reason(fault)
-            raise Malformed(reason, _SAID[reason])
+            nobody = not claimed and not known and reason is Reason.UNSIGNED
+            raise Malformed(reason, _NO_FLEET if nobody else _SAID[reason])
+        # What a person does by hand says nothing of who speaks for the session.
+        return not isinstance(event, Manual) and keys.of(claimed, known)
 
     return admit

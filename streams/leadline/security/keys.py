@@ -128,15 +128,26 @@ class FleetKeys:
         manual = rings.pop("manual", None)
         return cls(dict(zip(fleets, rings.values(), strict=True)), strict=others == "refuse", manual=manual)
 
-    def fault(self, topic: str, value: bytes, headers: Any, claimed: str, known: str) -> str:
+    def fault(self, topic: str, value: bytes, headers: Any, claimed: str, known: str, authenticated: bool = True) -> str:
         """As :meth:`KeyRing.fault`, for a record that claims to be of fleet ``claimed``, in a session of fleet ``known`` (each
-        empty where there is none)."""
-        if claimed and known and claimed != known and (known in self._rings or claimed in self._rings):
+        empty where there is none). ``authenticated``: that is the word of a fleet that signed; else whoever signs may take the
+        session over from one that has no keys."""
+        if claimed and known and claimed != known and (known in self._rings or (claimed in self._rings and authenticated)):
             return "foreign-key"
-        ring = self._rings.get(known or claimed)
-        if ring is None:
-            return "foreign-key" if self._strict else ""
-        return ring.fault(topic, value, read_signature(headers))
+        ring = self._ring(claimed, known)
+        if ring is not None:
+            return ring.fault(topic, value, read_signature(headers))
+        if self._strict:
+            return "foreign-key"
+        # Whoever speaks first must not decide that a session has no fleet.
+        return "unsigned" if self._rings and not claimed and not known else ""
+
+    def of(self, claimed: str, known: str) -> bool:
+        """Whether an event as :meth:`fault` knows it must be signed by a key of its fleet."""
+        return self._ring(claimed, known) is not None
+
+    def _ring(self, claimed: str, known: str) -> KeyRing | None:
+        return self._rings.get(known) or self._rings.get(claimed)
 
     def manual_fault(self, topic: str, value: bytes, headers: Any, claimed: str, known: str) -> str:
         """As :meth:`fault`, for what a person does by hand: where signatures are asked for, a fleet's own key does not do."""
