@@ -90,6 +90,25 @@ def test_a_rules_own_incident_is_released_by_naming_it() -> None:
     assert (resume.kind, resume.rule) == ("resume", "inversion")  # type: ignore[union-attr]
 
 
+def test_a_release_that_names_an_incident_releases_no_other() -> None:
+    monitor = Monitor()
+    monitor.send(round_(1))
+    monitor.send(by_hand())
+    assert monitor.send(by_hand("resume", 2, incident_id="another")) == []
+    (resume,) = monitor.send(by_hand("resume", 3, incident_id=monitor.violations[0].incident_id))
+    assert resume.kind == "resume"  # type: ignore[union-attr]
+
+
+def test_a_copy_of_what_was_done_by_hand_does_nothing() -> None:
+    monitor = Monitor()
+    monitor.send(round_(1))
+    monitor.send(by_hand())
+    monitor.send(by_hand("resume", 2))
+    monitor.send(ack(monitor.commands[-1], "done"))
+    assert monitor.send(by_hand()) == []
+    assert (monitor.state().counts.duplicates, monitor.state().incidents) == (1, ())
+
+
 def test_nobody_was_heard_of_and_nothing_was_measured() -> None:
     monitor = Monitor()
     monitor.send(round_(1))

@@ -87,6 +87,8 @@ def test_what_people_do_is_a_record_where_the_monitor_reads_it(desk: Desk) -> No
     released = decode_event(desk.record(EVENTS.name, 4, after=1)[2]).event
     assert isinstance(released, Manual)
     assert (released.action, released.rule) == ("resume", "inversion")
+    kept = httpx.get(f"{desk.address}api/violations").json()["violations"]
+    assert released.incident_id in [one["incident_id"] for one in kept if one["rule"] == "inversion"], "the one that is open"
 
     silenced = desk.act(action="silence", rule="drift", fleet="f1", minutes=15, **SAID).json()["id"]
     silence = decode_silence(desk.record(SILENCES.name, 4)[2])

@@ -8,7 +8,7 @@ import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -23,12 +23,14 @@ from leadline.contracts.manual import Manual
 from leadline.contracts.orders import Command
 from leadline.contracts.session_state import Counts
 from leadline.contracts.signatures import HEADER, Signature, key_id, read_signature, signed_bytes
+from leadline.contracts.times import format_ms
 from leadline.errors import SettingsError
 from leadline.processors.signed import admitting
 from leadline.security import Security
 from leadline.security.keys import FleetKeys, KeyRing, SigningKey, new_key_file
 from tests.agent.support import START, Clock, Sink, command, eventually, session
 from tests.cli.run import leadline
+from tests.support.core import START as NOW
 from tests.support.core import Monitor, ack, end, round_, start, tick
 
 COMMANDS, EVENTS = "leadline.commands", "leadline.events"
@@ -334,7 +336,7 @@ def test_what_others_had_a_session_halted_for_is_released_and_hides_nothing(flee
 def test_what_is_done_by_hand_is_signed_by_who_may(tmp_path: Path) -> None:
     """A fleet's own key does not release its sessions; without keys for that, nobody does where its fleet has keys."""
     mine, hand = key(tmp_path, "mine"), key(tmp_path, "hand")
-    halt = Manual(session_id="s1", agent_id="a1", event_id="h1", action="halt", who="ops", why="looks bad")
+    halt = Manual(session_id="s1", agent_id="a1", event_id="h1", action="halt", who="ops", why="looks bad", ts=format_ms(NOW))
     keys = {"f1": ring(mine)}
     monitor = Checking(FleetKeys(keys, manual=ring(hand)))
     assert monitor.say(round_(1), mine) == ""
@@ -348,6 +350,35 @@ def test_what_is_done_by_hand_is_signed_by_who_may(tmp_path: Path) -> None:
     free = Checking(FleetKeys(keys))
     assert free.say(round_(1, fleet="plain")) == ""
     assert free.say(halt) == "", "a fleet without keys is as before"
+
+
+def test_a_signed_release_does_not_serve_twice(tmp_path: Path) -> None:
+    """Copied byte for byte: at once, after another halt, and when it is minutes old; and one without a time never."""
+    mine, hand = key(tmp_path, "mine"), key(tmp_path, "hand")
+    monitor = Checking(FleetKeys({"f1": ring(mine)}, manual=ring(hand)))
+
+    def act(action: Literal["halt", "resume"], number: int, **changes: Any) -> Manual:
+        said = {"event_id": f"h{number}", "ts": format_ms(monitor.now), "who": "ops", "why": "drill"} | changes
+        return Manual(session_id="s1", agent_id="a1", action=action, **said)
+
+    assert monitor.say(round_(1), mine) == ""
+    assert monitor.say(act("halt", 1), hand) == ""
+    release = act("resume", 2)
+    assert monitor.say(release, hand) == ""
+    assert monitor.say(ack(monitor.commands[-1], "done"), mine) == ""
+    assert monitor.say(act("halt", 3), hand) == ""
+    told = ["manual!", "halt#1", "resume#1", "manual!", "halt#1"]
+    assert monitor.say(release, hand) == ""
+    assert (monitor.told(), monitor.state().counts.duplicates) == (told, 1)
+    assert monitor.say(act("resume", 4, incident_id=monitor.violations[0].incident_id), hand) == "", "of the first halt"
+    assert monitor.say(act("resume", 5, ts=""), hand) == "stale"
+    late = act("resume", 6)
+    monitor.now += 5 * 60_000 + 1
+    assert monitor.say(late, hand) == "stale"
+    assert monitor.say(act("resume", 7, ts=format_ms(monitor.now + 5 * 60_000 + 1)), hand) == "stale"
+    assert monitor.told() == told
+    assert monitor.say(act("resume", 8, incident_id=monitor.violations[1].incident_id), hand) == ""
+    assert monitor.told() == [*told, "resume#1"]
 
 
 def test_strict_means_that_a_fleet_without_keys_is_refused(tmp_path: Path) -> None:

@@ -49,9 +49,10 @@ class Incoming(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
-Admit = Callable[[Incoming, Event, SessionState], bool]
-"""``admit(record, event, state)``: what the record says, and its session before it, which is not changed. Tells whether the event
-is signed as its fleet signs. Raises :class:`Malformed` where it must be and is not; the state is then as it was."""
+Admit = Callable[[Incoming, Event, SessionState, int], bool]
+"""``admit(record, event, state, receive)``: what the record says, its session before it, which is not changed, and the receive
+time (ms since 1970). Tells whether the event is signed as its fleet signs. Raises :class:`Malformed` where it must be and is not;
+the state is then as it was."""
 
 
 class Removed(NamedTuple):
@@ -201,7 +202,7 @@ def fold(
                 folded.ignore("replayed")
                 continue
             usurped = False
-            if admit is not None and type(event) is not Tick and admit(record, event, state) and not state.authenticated:
+            if admit is not None and type(event) is not Tick and admit(record, event, state, receive) and not state.authenticated:
                 usurped = bool(event.fleet) and event.fleet != state.fleet
                 state, ours = _begun_anew(state, event) if usurped else state.working_copy(), True
                 state.authenticated = True
@@ -289,6 +290,7 @@ def _begun_anew(state: SessionState, event: AgentEvent | Manual) -> SessionState
         offset=state.offset,
         incidents=state.incidents,
         next_seq=state.next_seq,
+        done_by_hand=state.done_by_hand,
         opened=state.opened,
         taken_over=state.offset >= 0,
     )

@@ -112,7 +112,12 @@ class _Settlement:
         return self.outputs
 
     def _by_hand(self, event: Manual) -> None:
-        """Somebody halts the session, or releases what is halted. Twice is once."""
+        """Somebody halts the session, or releases what is halted. Twice is once, and so is a copy of what was done before."""
+        state = self.state
+        if event.event_id in state.done_by_hand:
+            state.counts = replace(state.counts, duplicates=state.counts.duplicates + 1)
+            return
+        state.done_by_hand = (*state.done_by_hand, event.event_id)[-limits.RECENT_EVENTS :]
         rule = event.rule or issue.MANUAL
         standing = [one for one in self.state.incidents if not one.releasing]
         if event.action == "halt":
@@ -121,7 +126,7 @@ class _Settlement:
             return
         self.released_by = f"released by hand by {safe(event.who, 100)}: {safe(event.why, 300)}"
         for incident in standing:
-            if incident.rule == rule:
+            if event.incident_id in ("", incident.incident_id) and incident.rule == rule:
                 self._resolve(incident)
 
     def _disown(self) -> None:

@@ -48,6 +48,8 @@ MAX_LEVEL_INCIDENTS: Final = 20
 WINDOW_ROUNDS: Final = 16
 """Rounds whose measurements a session's state keeps."""
 RECENT_EVENTS: Final = 16
-"""Event ids of checkpoints that a session's state keeps to tell duplicates."""
+"""Event ids of checkpoints that a session's state keeps to tell duplicates; and as many of what people did by hand."""
+MAX_BY_HAND_MS: Final = 5 * 60 * 1000
+"""How far ``ts`` of what a person did by hand, where that must be signed, may lie from the receive time, in milliseconds."""
 MAX_FUTURE_MS: Final = 24 * 3600 * 1000
 """How far ``ts`` may lie ahead of the receive time, in milliseconds."""

@@ -22,7 +22,8 @@ class Manual(
     """Halt this session, or release it. It stands on ``leadline.events`` among the session's own events, and a command follows
     with the life of any other.
 
-    ``halt`` opens an incident of the rule ``manual``. ``resume`` ends it, or the open incidents of ``rule`` where one is named.
+    ``halt`` opens an incident of the rule ``manual``. ``resume`` ends it, or the open incidents of ``rule`` where one is named;
+    with ``incident_id``, that one alone. An ``event_id`` acts once.
     """
 
     session_id: Id
@@ -32,6 +33,7 @@ class Manual(
     event_id: Id
     action: Literal["halt", "resume"]
     rule: OptionalId = ""
+    incident_id: OptionalId = ""
     who: Who
     why: Why
 

@@ -47,3 +47,6 @@ class Reason(StrEnum):
     """Signed with a key that is not the fleet's, or of another fleet than the session."""
     BAD_SIGNATURE = "bad-signature"
     """The fleet's key did not sign these bytes."""
+    STALE = "stale"
+    """Done by hand and signed, with no ``ts`` or one further than :data:`leadline.contracts.limits.MAX_BY_HAND_MS` from the
+    receive time: it may be a copy of what was done long ago."""

@@ -218,6 +218,8 @@ class SessionState(Struct, omit_defaults=True, gc=False, tag_field="schema", tag
     tracestate: str = ""
     deadline: int | None = None
     """When the monitor must look at this session again though nothing came, milliseconds since 1970."""
+    done_by_hand: tuple[str, ...] = ()
+    """Ids of the last events in which people halted or released it."""
     authenticated: bool = False
     """An event of it was signed as its fleet signs."""
     taken_over: bool = False

@@ -26,6 +26,7 @@ from leadline.contracts.times import format_ms
 from leadline.contracts.topics import EVENTS, SILENCES
 from leadline.dashboard.api import Parts
 from leadline.dashboard.bodies import BodyRefused, read_body
+from leadline.dashboard.view import MANUAL
 from leadline.detection.rules import RULE_NAMES
 from leadline.security.keys import SigningKey
 from leadline.settings import Settings, client_configs
@@ -132,6 +133,8 @@ class Acting:
             return SILENCES.name, silence.silence_id, -1, silence
         if session is None:
             raise _Refused(422, "name the session, and its agent")
+        rule = asked.rule if asked.action == "resume" else ""
+        standing = [one.incident_id for one in session.row.open if one.rule == (rule or MANUAL) and not one.releasing]
         manual = Manual(
             session_id=session.who.session_id,
             agent_id=session.who.agent_id,
@@ -139,7 +142,9 @@ class Acting:
             ts=now,
             event_id=f"man-{uuid.uuid4().hex}",
             action="halt" if asked.action == "halt" else "resume",
-            rule=asked.rule if asked.action == "resume" else "",
+            rule=rule,
+            # A release of one incident must not serve for the next.
+            incident_id=standing[0] if asked.action == "resume" and len(standing) == 1 else "",
             who=who,
             why=why,
         )

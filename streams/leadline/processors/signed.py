@@ -7,11 +7,13 @@ from functools import partial
 from typing import Final
 
 from leadline.commands.fold import Admit, Incoming
+from leadline.contracts import limits
 from leadline.contracts.codec import Event
 from leadline.contracts.manual import Manual
 from leadline.contracts.reasons import Reason
 from leadline.contracts.session_state import SessionState
 from leadline.contracts.signatures import HEADER
+from leadline.contracts.times import parse_ms
 from leadline.contracts.topics import COMMANDS, EVENTS
 from leadline.errors import Malformed
 from leadline.processors.outputs import Outgoing, Send, Sent
@@ -25,6 +27,8 @@ _SAID: Final = {
     Reason.UNSIGNED: "it has no signature that can be read, and its fleet's events must be signed",
     Reason.FOREIGN_KEY: "the key that signed it is not one of those that may, for its session's fleet",
     Reason.BAD_SIGNATURE: "the fleet's key did not sign these bytes",
+    Reason.STALE: f"its ts is missing, or more than {limits.MAX_BY_HAND_MS // 60_000} minutes from the receive time: it may be a "
+    "copy; do it again, and check the clock of who did it",
 }
 _NO_FLEET: Final = "it names no fleet, and where fleets have keys such an event begins no session: let the agent name its fleet"
 
@@ -61,13 +65,20 @@ def checked(fold: Fold, settings: Settings) -> Fold:
     return made  # type: ignore[return-value]
 
 
+def _fresh(event: Manual, receive: int) -> bool:
+    ts = parse_ms(event.ts)
+    return ts is not None and abs(receive - ts) <= limits.MAX_BY_HAND_MS
+
+
 def admitting(keys: FleetKeys) -> Admit:
     """What the fold asks about each event of an agent."""
 
-    def admit(record: Incoming, event: Event, state: SessionState) -> bool:
+    def admit(record: Incoming, event: Event, state: SessionState, receive: int) -> bool:
         claimed, known, value = getattr(event, "fleet", ""), state.fleet, record.value or b""
         if isinstance(event, Manual):
             fault = keys.manual_fault(EVENTS.name, value, record.headers, claimed, known)
+            if not fault and keys.manual_of(claimed, known) and not _fresh(event, receive):
+                fault = Reason.STALE
         else:
             fault = keys.fault(EVENTS.name, value, record.headers, claimed, known, state.authenticated)
         if fault:

@@ -151,9 +151,13 @@ class FleetKeys:
 
     def manual_fault(self, topic: str, value: bytes, headers: Any, claimed: str, known: str) -> str:
         """As :meth:`fault`, for what a person does by hand: where signatures are asked for, a fleet's own key does not do."""
-        if self._manual is None and not self._strict and not {claimed, known} & self._rings.keys():
+        if not self.manual_of(claimed, known):
             return ""
         return (self._manual or KeyRing({})).fault(topic, value, read_signature(headers))
+
+    def manual_of(self, claimed: str, known: str) -> bool:
+        """Whether what a person does by hand must be signed there."""
+        return self._manual is not None or self._strict or bool({claimed, known} & self._rings.keys())
 
 
 def new_key_file(file: str) -> SigningKey:

@@ -73,6 +73,7 @@ REASONS: Final = (
     "unsigned",
     "bad-signature",
     "foreign-key",
+    "stale",
 )
 
 LABELS: Final = {
