@@ -63,6 +63,30 @@ def test_strimzi_gets_the_topics_as_the_table_has_them() -> None:
     assert {one["metadata"]["labels"]["strimzi.io/cluster"] for one in topics} == {"main"}
 
 
+def test_a_dashboard_on_which_people_act_may_write() -> None:
+    found = {one for one in of_users(leadline("topics", "acls", "--format", "strimzi", "--acting").out) if one[3] == "Write"}
+    assert {one[2] for one in found if one[0] == "User:leadline-dashboard"} == {"leadline.events", "leadline.silences"}
+
+
+@pytest.mark.parametrize(
+    "principal", ["User:CN=fleet-A,O=x", "User:Fleet", "User:a_b", "User:-a", "Group:fleet", f"User:{'a' * 254}"]
+)
+def test_strimzi_refuses_a_principal_that_it_would_make_another_of(principal: str) -> None:
+    shown = leadline("topics", "acls", "--format", "strimzi", "--agents", principal)
+    assert (shown.code, shown.out) == (2, "")
+    assert "--agents" in shown.err
+    assert "cannot be a KafkaUser" in shown.err
+    assert leadline("topics", "acls", "--agents", principal).code == 0
+
+
+@pytest.mark.parametrize(("options", "version"), [((), "v1"), (("--api-version", "kafka.strimzi.io/v1beta2"), "v1beta2")])
+def test_strimzis_resources_are_of_the_version_that_is_asked_for(options: tuple[str, ...], version: str) -> None:
+    shown = leadline("topics", "acls", "--format", "strimzi", "--agents", "User:fleet.a-1", *options)
+    documents = list(yaml.safe_load_all(shown.out))
+    assert {one["apiVersion"] for one in documents} == {f"kafka.strimzi.io/{version}"}
+    assert "fleet.a-1" in {one["metadata"]["name"] for one in documents}
+
+
 def test_principals_are_told_and_everybody_is_none() -> None:
     shown = leadline("topics", "acls", "--agents", "User:CN=fleet a,O=x", "--bootstrap", "k:9093")
     assert shown.code == 2
@@ -70,7 +94,6 @@ def test_principals_are_told_and_everybody_is_none() -> None:
     assert {one[0] for one in of_lines(shown.out) if one[2] == "leadline.events" and one[3] == "Write"} == {
         "User:CN=fleet,O=x",
         "User:leadline-monitor",
-        "User:leadline-dashboard",
     }
     everybody = leadline("topics", "acls", "--agents", "User:*")
     assert (everybody.code, "names nobody" in everybody.err) == (2, True)

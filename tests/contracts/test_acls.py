@@ -22,8 +22,16 @@ def test_agents_write_events_and_read_commands_and_nothing_else() -> None:
 def test_only_the_monitor_writes_violations_commands_dead_letters_and_sessions() -> None:
     for name in ("violations", "commands", "dead-letters", "sessions"):
         assert who("Write", f"leadline.{name}") == {"monitor"}
-    assert who("Write", "leadline.events") == {"agents", "monitor", "dashboard"}
-    assert who("Write", "leadline.silences") == {"dashboard"}
+    assert who("Write", "leadline.events") == {"agents", "monitor"}
+    assert who("Write", "leadline.silences") == set()
+
+
+def test_the_dashboard_reads_what_it_shows_and_writes_only_where_people_act_on_it() -> None:
+    mine = [one for one in WANTED if one.role == "dashboard"]
+    names = ("commands", "events", "sessions", "silences", "violations")
+    assert mine == [Acl("dashboard", "topic", f"leadline.{name}", "Read") for name in names]
+    more = set(acls("workers", acting=True)) - set(WANTED)
+    assert more == {Acl("dashboard", "topic", f"leadline.{name}", "Write") for name in ("events", "silences")}
 
 
 def test_operators_read_everything_and_the_admin_only_creates() -> None:

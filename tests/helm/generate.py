@@ -144,15 +144,19 @@ def _object(values: dict[str, Any], prefix: str, narrow: dict[str, dict[str, Any
 
 
 def cluster() -> dict[str, Any]:
-    """Topics and permissions as the chart's Strimzi resources need them. ``APP_ID`` stands for the group."""
+    """Topics and permissions as the chart's Strimzi resources need them. ``APP_ID`` stands for the group, ``acting`` for a
+    dashboard on which people act."""
     parties: dict[str, dict[tuple[str, str], list[str]]] = {}
     for one in acls("APP_ID"):
         parties.setdefault(one.role, {}).setdefault((one.resource, one.name), []).append(one.operation)
+    for one in acls("APP_ID", acting=True):
+        if one.role == "dashboard":
+            parties.setdefault("acting", {}).setdefault((one.resource, one.name), []).append(one.operation)
     return {
         "topics": [{"name": topic.name, "config": topic.config} for topic in TOPICS],
         "acls": {
             role: [{"type": kind, "name": name, "operations": operations} for (kind, name), operations in parties[role].items()]
-            for role in ROLES
+            for role in (*ROLES, "acting")
             if role != "admin"
         },
     }

@@ -20,6 +20,6 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
         pytest.skip("needs Apache Kafka: set LEADLINE_TEST_BROKERS=kafka")
     with SecureKafka(tmp_path_factory.mktemp("secure")) as node:
         node.add_users()
-        node.allow(list(acls("leadline")))
+        node.allow(list(acls("leadline", acting=True)))
         topics.create(Settings(bootstrap=node.bootstrap, partitions=4))
         yield node

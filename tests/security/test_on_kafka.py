@@ -145,7 +145,7 @@ def allowed(settings: Settings, topic: str) -> tuple[bool, bool]:
         ("agents", ["events"], ["commands"]),
         ("monitor", ["events", "violations", "commands", "dead-letters", "sessions"], ["events", "sessions", "silences"]),
         ("operators", [], ["events", "violations", "commands", "dead-letters", "sessions", "silences"]),
-        ("dashboard", ["events", "silences"], ["events", "violations", "commands", "dead-letters", "sessions", "silences"]),
+        ("dashboard", ["events", "silences"], ["events", "violations", "commands", "sessions", "silences"]),
     ],
 )
 def test_the_broker_refuses_what_is_not_a_partys_own(

@@ -456,6 +456,16 @@ def test_files_of_fleets_that_cannot_be_used(tmp_path: Path, text: str, said: st
         FleetKeys.read(str(file), "LEADLINE_FLEET_KEYS_FILE")
 
 
+def test_fleets_whose_names_begin_alike_are_told_apart(tmp_path: Path) -> None:
+    first, second, file = key(tmp_path, "first"), key(tmp_path, "second"), tmp_path / "fleets.toml"
+    names = {f"{'x' * 80}{number}": one for number, one in enumerate((first, second))}
+    lines = (f'{name} = ["{one.public_pem().splitlines()[1]}"]' for name, one in names.items())
+    file.write_text("\n".join(["[fleets]", *lines]))
+    keys = FleetKeys.read(str(file), "LEADLINE_FLEET_KEYS_FILE")
+    headers = [(HEADER, first.sign(EVENTS, b"{}"))]
+    assert [keys.fault(EVENTS, b"{}", headers, name, "") for name in names] == ["", "foreign-key"]
+
+
 def test_a_private_key_shows_nothing_of_itself(tmp_path: Path) -> None:
     one = key(tmp_path, "one")
     secret = (tmp_path / "one.pem").read_text().splitlines()[1]

@@ -6,12 +6,17 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from leadline.contracts.acls import ROLES, Acl
+from leadline.contracts.text import safe
 from leadline.contracts.topics import TOPICS
+from leadline.errors import Refused
 
-__all__ = ["kafka_acls", "permissions", "strimzi"]
+__all__ = ["STRIMZI_VERSIONS", "kafka_acls", "permissions", "strimzi"]
+
+STRIMZI_VERSIONS: Final = ("kafka.strimzi.io/v1", "kafka.strimzi.io/v1beta2")
+_USER: Final = re.compile(r"User:(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 
 
 def permissions(wanted: Iterable[Acl], principals: Mapping[str, str]) -> list[dict[str, str]]:
@@ -44,12 +49,26 @@ def kafka_acls(wanted: Iterable[Acl], principals: Mapping[str, str], bootstrap: 
     return lines
 
 
-def strimzi(wanted: Iterable[Acl], principals: Mapping[str, str], cluster: str, partitions: int, replicas: int) -> str:
-    """The topics as ``KafkaTopic`` and the parties as ``KafkaUser`` resources, one YAML document each."""
+def strimzi(
+    wanted: Iterable[Acl], principals: Mapping[str, str], cluster: str, partitions: int, replicas: int, version: str
+) -> str:
+    """The topics as ``KafkaTopic`` and the parties as ``KafkaUser`` resources, one YAML document each. ``version``: that of
+    Strimzi's API.
+
+    Raises :class:`Refused` for a principal that no ``KafkaUser`` can have: under another name it would be somebody else.
+    """
     wanted = list(wanted)
     documents = [_topic(topic.name, topic.config, cluster, partitions, replicas) for topic in TOPICS]
     users = [role for role in ROLES if role != "admin"]  # Strimzi's own operator creates the topics.
+    for role in users:
+        if not _USER.fullmatch(principals[role]):
+            raise Refused(
+                f"--{role} {safe(principals[role], 80)!r} cannot be a KafkaUser, whose name is its principal's too: give User: "
+                "and lower-case letters, digits, dashes and dots, or print the permissions with --format kafka-acls"
+            )
     documents += [_user(principals[role], [one for one in wanted if one.role == role], cluster) for role in users]
+    for document in documents:
+        document["apiVersion"] = version
     return "".join(f"---\n{_yaml(document)}" for document in documents)
 
 
@@ -71,9 +90,8 @@ def _user(principal: str, wanted: list[Acl], cluster: str) -> dict[str, Any]:
 
 
 def _resource(kind: str, name: str, cluster: str, spec: dict[str, Any]) -> dict[str, Any]:
-    called = re.sub(r"[^a-z0-9.-]", "-", name.lower())
     labels = {"strimzi.io/cluster": cluster}
-    return {"apiVersion": "kafka.strimzi.io/v1beta2", "kind": kind, "metadata": {"name": called, "labels": labels}, "spec": spec}
+    return {"apiVersion": "", "kind": kind, "metadata": {"name": name, "labels": labels}, "spec": spec}
 
 
 def _yaml(value: Any, indent: int = 0) -> str:

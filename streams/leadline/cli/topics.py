@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from leadline.cli import exits
-from leadline.cli.acls import kafka_acls, permissions, strimzi
+from leadline.cli.acls import STRIMZI_VERSIONS, kafka_acls, permissions, strimzi
 from leadline.cli.kafka import bootstrap_option, settings_for
 from leadline.cli.screen import console, emit_json
 from leadline.contracts.acls import ROLES
@@ -68,17 +68,24 @@ def _principal(role: str, name: str) -> Callable[[F], F]:
 @_principal("operators", "leadline-operators")
 @_principal("dashboard", "leadline-dashboard")
 @_principal("admin", "leadline-admin")
+@click.option("--acting", is_flag=True, help="People act on the dashboard: it may write events and silences too.")
 @click.option("--cluster", default="kafka", show_default=True, help="strimzi: the Kafka resource's name.")
 @click.option("--partitions", type=click.IntRange(1), help="strimzi: partitions of each topic. [env: LEADLINE_PARTITIONS]")
 @click.option("--replication", type=click.IntRange(1), help="strimzi: replicas of each topic. [env: LEADLINE_REPLICATION]")
+@click.option(
+    "--api-version", type=click.Choice(STRIMZI_VERSIONS), default=STRIMZI_VERSIONS[0], show_default=True,
+    help="strimzi: version of its resources; v1beta2 before Strimzi 0.49.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json: one JSON object.")
 def acls(
     bootstrap: str | None,
     shape: str,
     as_json: bool,
+    acting: bool,
     cluster: str,
     partitions: int | None,
     replication: int | None,
+    api_version: str,
     **principals: str,
 ) -> int:
     """Print the permissions that each party needs, and no more: agents write events and read commands; only the monitor writes
@@ -88,11 +95,11 @@ def acls(
         if not re.fullmatch(r"[A-Za-z]+:[^\s*]+", principal):
             raise click.BadParameter(f"--{role} {principal!r} names nobody: give TYPE:NAME, such as User:leadline-{role}")
     settings = settings_for(bootstrap, partitions=partitions, replication=replication)
-    wanted = contracts_acls(settings.app_id)
+    wanted = contracts_acls(settings.app_id, acting=acting)
     if as_json or shape == "json":
         emit_json({"acls": permissions(wanted, principals)})
     elif shape == "strimzi":
-        click.echo(strimzi(wanted, principals, cluster, settings.partitions, settings.replication), nl=False)
+        click.echo(strimzi(wanted, principals, cluster, settings.partitions, settings.replication, api_version), nl=False)
     else:
         for line in kafka_acls(wanted, principals, settings.bootstrap):
             click.echo(line)

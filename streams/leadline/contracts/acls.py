@@ -28,12 +28,14 @@ class Acl(NamedTuple):
     operation: str
 
 
-def acls(group: str) -> tuple[Acl, ...]:
-    """Every permission that is needed, and none that is not. ``group``: the consumer group of the monitor's workers."""
+def acls(group: str, *, acting: bool = False) -> tuple[Acl, ...]:
+    """Every permission that is needed, and none that is not. ``group``: the consumer group of the monitor's workers. ``acting``:
+    people act on the dashboard, which otherwise writes nothing."""
     found = [Acl("monitor", "group", group, "Read")]
     for topic in TOPICS:
-        found += [Acl(role, "topic", topic.name, "Write") for role in topic.writers]
-        readers = {"operators", "dashboard", *topic.readers} & ROLES.keys()
+        found += [Acl(role, "topic", topic.name, "Write") for role in topic.writers if acting or role != "dashboard"]
+        anyone = {"dashboard"} if "anyone" in topic.readers else set()
+        readers = ({"operators", *topic.readers} & ROLES.keys()) | anyone
         found += [Acl(role, "topic", topic.name, "Read") for role in readers]
         found += [Acl(role, "topic", topic.name, "DescribeConfigs") for role in ("monitor", "operators", "admin")]
         found += [Acl("admin", "topic", topic.name, operation) for operation in ("Create", "Describe")]

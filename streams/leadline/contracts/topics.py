@@ -51,7 +51,7 @@ EVENTS: Final = Topic(
         "leadline.manual/1",
     ),
     ("agents", "monitor", "dashboard"),
-    ("monitor",),
+    ("monitor", "dashboard"),
     True,
     # The broker's clock stamps the events: an agent whose clock is wrong can't move a deadline.
     {"cleanup.policy": "delete", "retention.ms": str(7 * _DAY_MS), "message.timestamp.type": "LogAppendTime"},
@@ -70,7 +70,7 @@ COMMANDS: Final = Topic(
     "session id",
     ("leadline.command/1", "leadline.heartbeat/1"),
     ("monitor",),
-    ("agents",),
+    ("agents", "dashboard"),
     True,
     {"cleanup.policy": "delete", "retention.ms": str(_DAY_MS)},
 )
@@ -88,7 +88,7 @@ SESSIONS: Final = Topic(
     "session id and agent id",
     ("leadline.session/1",),
     ("monitor",),
-    ("monitor",),
+    ("monitor", "dashboard"),
     True,
     {"cleanup.policy": "compact"},
 )

@@ -119,14 +119,15 @@ class FleetKeys:
         if unknown or not isinstance(fleets, dict) or others not in ("accept", "refuse"):
             what = f"{unknown[0]!r} is not known" if unknown else "[fleets] or `others` (accept, refuse) is not as it should be"
             raise _wrong(variable, file, what)
-        rings = {}
-        named = {f"fleet {name[:80]!r}": keys for name, keys in fleets.items()}
-        for what, keys in (named | ({"manual": given["manual"]} if "manual" in given else {})).items():
+
+        def ring(what: str, keys: Any) -> KeyRing:
             if not isinstance(keys, list) or not keys or not all(isinstance(key, str) for key in keys):
                 raise _wrong(variable, file, f"{what} is to have a list of public keys, base64")
-            rings[what] = KeyRing.of(keys, variable, file)
-        manual = rings.pop("manual", None)
-        return cls(dict(zip(fleets, rings.values(), strict=True)), strict=others == "refuse", manual=manual)
+            return KeyRing.of(keys, variable, file)
+
+        rings = {name: ring(f"fleet {name[:80]!r}", keys) for name, keys in fleets.items()}
+        manual = ring("manual", given["manual"]) if "manual" in given else None
+        return cls(rings, strict=others == "refuse", manual=manual)
 
     def fault(self, topic: str, value: bytes, headers: Any, claimed: str, known: str, authenticated: bool = True) -> str:
         """As :meth:`KeyRing.fault`, for a record that claims to be of fleet ``claimed``, in a session of fleet ``known`` (each
