@@ -156,6 +156,16 @@ def test_a_silenced_rule_is_flagged_and_commands_nothing(whom: dict[str, str]) -
     assert monitor.commands == []
 
 
+def test_a_silence_of_a_fleet_holds_from_a_sessions_first_event_on() -> None:
+    """Which nothing was known of before: its fleet is what the event says."""
+    monitor = silenced(silence(rule="provenance-floor"))
+    monitor.send(round_(1, 0.60, distinct_source_spans=1, session_start_spans=200, summary_depth_max=2))
+    assert [(one.rule, one.mode) for one in monitor.violations if one.rule == "provenance-floor"] == [
+        ("provenance-floor", "shadow")
+    ]
+    assert monitor.commands == []
+
+
 @pytest.mark.parametrize(
     "changes",
     [

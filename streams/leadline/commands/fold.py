@@ -231,7 +231,7 @@ def fold(
             state = state.working_copy()
         rules = known
         if policy.silences:
-            rules = silenced(rules, policy.silences, state.fleet, session_id, event.agent_id, receive)
+            rules = silenced(rules, policy.silences, fleet, session_id, event.agent_id, receive)
         if type(event) is Tick:
             receive = _claimed(event, receive)
             if state.deadline is None or state.deadline > receive:
