@@ -16,6 +16,7 @@ import yaml
 
 from leadline.contracts.acls import acls
 from leadline.contracts.topics import TOPICS
+from leadline.dashboard.access import access_from
 from leadline.detection.policy_file import parse_policy
 from leadline.settings import describe_settings, load_settings
 from tests.helm import schemas, tools
@@ -224,6 +225,13 @@ def test_strimzi_gets_the_table_of_topics_and_the_permissions(rendered: dict[str
             ["dashboard.enabled=true", "dashboard.existingSecret=s", "dashboard.ingress.enabled=true"],
             "ingress.host must be given",
         ),
+        (
+            [
+                *("dashboard.enabled=true", "dashboard.userHeader=X-Forwarded-User"),
+                *("dashboard.ingress.enabled=true", "dashboard.ingress.host=h.example"),
+            ],
+            "dashboard.proxies must name the ingress controller",
+        ),
         (["monitor.persistence.size=ten"], "size"),
         (["image.digest=latest"], "digest"),
     ],
@@ -267,6 +275,25 @@ def test_each_variable_is_a_setting_that_the_program_takes(rendered: dict[str, s
             settings = load_settings({**environ, "LEADLINE_DATA_DIR": str(tmp_path)})
             assert settings.bootstrap.startswith(("kafka", "main")), name
             assert not any(key.endswith(("PASSWORD", "SECRET")) for key in ours), name
+
+
+@needs_helm
+@pytest.mark.parametrize("case", ["dashboard", "everything"])
+def test_the_dashboard_starts_with_what_it_is_given(rendered: dict[str, str], case: str, tmp_path: Path) -> None:
+    """Its tokens are there, its proxies can be read and trusted; it is probed on pages that ask for no token."""
+    (spec,) = [spec for name, spec in pods(rendered[case]) if name.endswith("-dashboard")]
+    (container,) = spec["containers"]
+    environ = {one["name"]: one.get("value", "from-elsewhere") for one in container["env"]}
+    for name in ("token", "act-token"):
+        (tmp_path / name).write_text(f"a long enough {name}")
+    environ = {key: value.replace("/etc/leadline/dashboard", str(tmp_path)) for key, value in environ.items()}
+    access = access_from(load_settings(environ))
+    assert (access.token, access.act_token) == ("a long enough token", "a long enough act-token")
+    assert access.trusts("10.42.3.4") is (case == "everything")
+    assert not access.trusts("10.43.3.4")
+    assert access.user_header == ("x-forwarded-user" if case == "everything" else "")
+    probes = [container[name]["httpGet"]["path"] for name in ("readinessProbe", "livenessProbe")]
+    assert probes == ["/healthz", "/livez"]
 
 
 @needs_helm
