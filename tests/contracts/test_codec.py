@@ -196,7 +196,7 @@ def test_every_reason_is_reached() -> None:
     """Those that take the record's key or receive time are the fold's (tests/commands/test_fold.py), and those that take its
     signature the worker's (tests/security)."""
     of_the_fold = {Reason.KEY_MISMATCH, Reason.FUTURE_TIMESTAMP}
-    of_signatures = {Reason.UNSIGNED, Reason.FOREIGN_KEY, Reason.BAD_SIGNATURE}
+    of_signatures = {Reason.UNSIGNED, Reason.FOREIGN_KEY, Reason.BAD_SIGNATURE, Reason.STALE}
     assert {case[2] for case in REFUSED} == set(Reason) - of_the_fold - of_signatures
 
 
