@@ -12,11 +12,11 @@ POLICY = FleetPolicy(attempts=3, effect_ttl_ms=1000)
 NOW = 5000
 
 EXPECTED = """
-            accepted   done       refused     expired    deadline   no-effect  improved   recovered
-issued      accepted   accepted   retry       retry      retry      retry      issued     resolved*
-accepted    accepted   accepted   retry       accepted   retry      retry      effective  resolved*
-effective   effective  effective  effective   effective  retry      retry      effective  resolved*
-escalated   escalated  escalated  escalated   escalated  escalated  escalated  escalated  resolved*
+            accepted   done       refused     expired    deadline   no-effect  improved   recovered  released   withdrawn
+issued      accepted   accepted   retry       retry      retry      retry      issued     resolved*  resolved*  resolved*
+accepted    accepted   accepted   retry       accepted   retry      retry      effective  resolved*  resolved*  resolved*
+effective   effective  effective  effective   effective  retry      retry      effective  resolved*  resolved*  resolved*
+escalated   escalated  escalated  escalated   escalated  escalated  escalated  escalated  resolved*  resolved*  resolved*
 """
 """``!`` escalate, ``*`` release; ``retry`` reissues while attempts are left and escalates when they are used up."""
 

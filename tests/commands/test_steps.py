@@ -10,6 +10,7 @@ from leadline.commands.fold import Folded
 from leadline.commands.lifecycle import Signal
 from leadline.contracts.codec import encode
 from leadline.contracts.events import Ack, Round
+from leadline.contracts.manual import Manual
 from leadline.contracts.orders import Tick
 from leadline.contracts.session_state import Stage
 from leadline.contracts.trace import TraceContext
@@ -18,7 +19,7 @@ from leadline.detection import quiet
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rules import CHECKPOINT_RULES, MAY_FIRE, ROUND_RULES
 from leadline.detection.rules.base import Decision, RoundView, Rule
-from tests.support.core import Monitor, ack, checkpoint, round_, start, tick
+from tests.support.core import WHO, Monitor, ack, checkpoint, end, policy, round_, start, tick
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -91,8 +92,31 @@ def test_doubled_reordered_late_and_missing_rounds_are_counted_in_the_batch() ->
     monitor = Monitor()
     folded = told(monitor, start(), round_(1), round_(4), round_(4), round_(3), round_(100), round_(2))
     assert folded.irregular == {"gaps": 97, "duplicates": 1, "reordered": 1, "late": 1}
-    assert folded.rounds == {"f1": 6}
+    assert folded.rounds == {"f1": 4}, "1, 4, 3 and 100 were judged"
     assert told(monitor, round_(101)).irregular == {}, "only what this batch adds"
+
+
+def test_rounds_of_an_old_epoch_or_after_the_end_are_not_judged() -> None:
+    monitor = Monitor()
+    folded = told(monitor, round_(1, epoch=1), round_(2, epoch=0), round_(2, epoch=1), end(epoch=1), round_(3, epoch=1))
+    assert folded.irregular == {"stale_epoch": 1, "after_end": 1}
+    assert folded.rounds == {"f1": 2}
+
+
+def test_what_a_person_or_a_policy_ends_is_no_recovery() -> None:
+    """Nothing was measured: the move says who ended it, and so does the command that releases the agent."""
+    monitor = Monitor()
+    monitor.send(start(), round_(1), sunk(2))
+    by_hand = Manual(**WHO, event_id="m1", action="resume", rule="provenance-floor", who="ada", why="a drill")
+    (step,) = told(monitor, by_hand).steps
+    assert [(move.signal, move.stage) for move in step.moves] == [(Signal.RELEASED, Stage.RESOLVED)]
+    assert monitor.commands[-1].reason == "released by hand by ada: a drill"
+    monitor = Monitor()
+    monitor.send(start(), round_(1), sunk(2))
+    monitor.policy = policy(modes={"provenance-floor": "shadow"})
+    (step,) = told(monitor, sunk(3)).steps
+    assert [(move.signal, move.stage) for move in step.moves] == [(Signal.WITHDRAWN, Stage.RESOLVED)]
+    assert monitor.commands[-1].reason == "withdrawn: provenance-floor is in mode shadow now"
 
 
 def test_what_was_applied_before_is_counted_once() -> None:

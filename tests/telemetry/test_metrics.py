@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from typing import Any
 
 import pytest
 from opentelemetry.semconv._incubating.attributes import messaging_attributes
@@ -10,9 +11,11 @@ from opentelemetry.semconv._incubating.metrics import messaging_metrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from leadline.commands.fold import Incoming, fold
+from leadline.commands.issue import MANUAL
 from leadline.commands.lifecycle import Signal
 from leadline.contracts.codec import encode
 from leadline.contracts.events import AckOutcome
+from leadline.contracts.manual import Manual
 from leadline.contracts.orders import Command, CommandKind, Mode, Severity
 from leadline.contracts.reasons import Reason
 from leadline.contracts.session_state import Counts, Stage
@@ -21,7 +24,7 @@ from leadline.detection.rules import RULE_NAMES
 from leadline.telemetry import labels, names
 from leadline.telemetry.metrics import Metrics
 from leadline.telemetry.observer import Batch, Sources
-from tests.support.core import START, ack, end, round_, start, tick
+from tests.support.core import START, WHO, ack, end, round_, start, tick
 from tests.telemetry.watched import SPAN_ID, TRACE_ID, Watched, headers, samples, sunk
 
 
@@ -67,6 +70,42 @@ def test_a_command_that_nobody_answers_times_out_and_is_sent_again() -> None:
     assert seen['leadline_command_outcomes_total{kind="halt",outcome="timeout"}'] == 1
     assert seen['leadline_commands_total{attempt="again",kind="halt"}'] == 1
     assert seen['leadline_command_to_ack_seconds_count{kind="halt"}'] == 0
+
+
+def test_a_command_that_was_acknowledged_and_shows_no_effect_in_time_has_not_timed_out() -> None:
+    """Else agents that answered would be told of as agents that did not."""
+    monitor, halt = halted()
+    monitor.tell(ack(halt, "done"), sunk(3))
+    monitor.now += FleetPolicy().effect_ttl_ms
+    monitor.tell(tick(monitor.now))
+    seen = monitor.samples()
+    assert seen['leadline_commands_total{attempt="again",kind="halt"}'] == 1
+    assert seen['leadline_command_outcomes_total{kind="halt",outcome="no-effect"}'] == 1
+    assert seen['leadline_command_outcomes_total{kind="halt",outcome="timeout"}'] == 0
+
+
+def by_hand(action: str, **changes: Any) -> Manual:
+    return Manual(**WHO | {"event_id": "m1", "action": action, "who": "ada", "why": "a drill"} | changes)
+
+
+def test_what_a_person_releases_has_not_recovered() -> None:
+    monitor, halt = halted()
+    monitor.tell(ack(halt), by_hand("resume", rule="provenance-floor"))
+    seen = monitor.samples()
+    assert seen['leadline_command_outcomes_total{kind="halt",outcome="released"}'] == 1
+    assert seen['leadline_command_outcomes_total{kind="halt",outcome="resolved"}'] == 0
+    assert seen['leadline_incident_duration_seconds_count{rule="provenance-floor"}'] == 0
+    assert seen['leadline_incidents_open{mode="enforce",rule="provenance-floor"}'] == 0
+
+
+def test_a_halt_by_hand_has_its_own_name() -> None:
+    monitor = Watched()
+    monitor.tell(round_(1))
+    named = 'leadline_violations_total{fleet="f1",mode="enforce",rule="manual",severity="warning"}'
+    assert monitor.samples()[named] == 0
+    monitor.tell(by_hand("halt"))
+    assert monitor.samples()[named] == 1
+    assert monitor.samples()['leadline_incidents_open{mode="enforce",rule="manual"}'] == 1
 
 
 def test_what_has_not_happened_yet_is_there_as_zero() -> None:
@@ -186,7 +225,7 @@ def test_a_label_value_that_is_not_known_is_told_as_other() -> None:
 
 
 def test_the_values_of_the_labels_are_those_of_the_code() -> None:
-    assert set(labels.RULES) == set(RULE_NAMES)
+    assert set(labels.RULES) == {*RULE_NAMES, MANUAL}
     assert set(labels.KINDS) == set(typing.get_args(CommandKind))
     assert set(labels.REASONS) == {reason.value for reason in Reason}
     assert set(labels.STAGES) == {stage.value for stage in Stage} - {"resolved"}
@@ -194,7 +233,7 @@ def test_the_values_of_the_labels_are_those_of_the_code() -> None:
     assert set(labels.LABELS["severity"].values) == set(typing.get_args(Severity))
     assert set(labels.LABELS["mode"].values) == set(typing.get_args(Mode)) - {"off"}
     assert set(typing.get_args(AckOutcome)) <= set(labels.OUTCOMES)
-    assert len(labels.OUTCOMES) == len(set(Signal)), "each signal has one outcome: improved is told as effective"
+    assert len(labels.OUTCOMES) == len(set(Signal)), "improved is told as effective, a deadline as timeout or no-effect"
 
 
 def test_every_metric_of_the_list_is_exposed_and_no_other_of_ours() -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from leadline.contracts.codec import decode_event
+from leadline.contracts.manual import Manual
 from leadline.contracts.orders import Command, Violation
 from leadline.contracts.trace import NO_TRACE, read_trace
 from leadline.detection.policy import FleetPolicy
-from leadline.telemetry import derive
+from leadline.telemetry import derive, names
 from leadline.telemetry.story import Kept, tell
-from tests.support.core import ack, end, round_, start, tick
+from tests.support.core import WHO, ack, end, policy, round_, start, tick
 from tests.telemetry.watched import TRACE_ID, Watched, headers, sunk
 
 
@@ -77,6 +80,24 @@ def test_a_command_that_nobody_answered() -> None:
     assert len(incident["unanswered"]) == 2
     assert incident["recovered_after_ms"] is None
     assert len(incident["trace_id"]) == 32, "derived, where the agent does not trace"
+
+
+@pytest.mark.parametrize("how", ["released by hand", "withdrawn"])
+def test_what_no_measurement_ended_has_not_recovered(how: str) -> None:
+    monitor = Told()
+    monitor.tell(start(), round_(1), sunk(2))
+    if how == "withdrawn":
+        monitor.policy = policy(modes={"provenance-floor": "shadow"})
+        monitor.tell(round_(3))
+    else:
+        monitor.tell(Manual(**WHO, event_id="m1", action="resume", rule="provenance-floor", who="ada", why="a drill"))
+    incident = monitor.story()["incidents"][0]
+    assert incident["status"] == how
+    assert incident["recovered_after_ms"] is None
+    assert incident["steps"][-1]["kind"] == "resume"
+    assert monitor.named(names.RECOVERED) == []
+    (moved,) = monitor.named(names.ANSWERED)
+    assert (moved.attributes or {})[names.SIGNAL] == how.split()[0]
 
 
 def test_what_was_sent_twice_is_told_once() -> None:

@@ -28,6 +28,7 @@ from leadline.detection.asking import FAILED
 from leadline.detection.observe import apply
 from leadline.detection.policy import FleetPolicy, Policy
 from leadline.detection.quiet import quiet
+from leadline.detection.rounds import Arrival
 from leadline.detection.silences import silenced
 from leadline.errors import Malformed
 
@@ -36,6 +37,8 @@ __all__ = ["Admit", "DeadLetter", "Folded", "Incoming", "Load", "Removed", "Step
 _CLOCK_SKEW_MS = 60_000
 _OF_KNOWN_SESSIONS = frozenset({Ack, Tick, Manual, SessionEnd})
 """Events that begin no session."""
+_APPLIED = frozenset({Arrival.NEXT, Arrival.REORDERED, Arrival.SUPERSEDES})
+"""Of rounds; the others were there before, or came too late."""
 
 
 class Incoming(NamedTuple):
@@ -107,7 +110,7 @@ class Folded:
     tolerated: dict[str, int] = field(default_factory=dict)
     """What was read in spite of: ``unknown-fields``, ``newer-minor``, ``bad-time``, ``bad-trace-context``."""
     rounds: dict[str, int] = field(default_factory=dict)
-    """Rounds applied, by fleet."""
+    """Rounds applied, by fleet: not those that were there before, came too late, or after their session's end."""
     irregular: dict[str, int] = field(default_factory=dict)
     """What was not simply the session's next event, by the names of :class:`~leadline.contracts.session_state.Counts`."""
     failures: dict[str, int] = field(default_factory=dict)
@@ -242,7 +245,7 @@ def fold(
                 continue
         counts = state.counts
         found = apply(state, event, receive, rules, explain=explain)
-        if type(event) is Round:
+        if found.arrival in _APPLIED:
             folded.rounds[state.fleet] = folded.rounds.get(state.fleet, 0) + 1
         state.offset = offset
         if decoded is not None:

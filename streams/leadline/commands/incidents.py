@@ -75,7 +75,7 @@ def settle(
 class _Settlement:
     """One event's worth of work on one state; exists for the length of one :func:`settle`."""
 
-    __slots__ = ("arrival", "cause", "moves", "now", "outputs", "policy", "released_by", "sent_at", "state")
+    __slots__ = ("arrival", "cause", "moves", "now", "outputs", "policy", "sent_at", "state")
 
     def __init__(self, state: SessionState, now: int, policy: FleetPolicy, cause: Cause, sent_at: int, moves: list[Move]) -> None:
         self.state = state
@@ -86,7 +86,6 @@ class _Settlement:
         self.moves = moves
         self.outputs: Outputs = []
         self.arrival: Arrival | None = None
-        self.released_by = ""
 
     def run(self, observation: Observation, event: Event, usurped: bool) -> Outputs:
         state = self.state
@@ -124,19 +123,18 @@ class _Settlement:
             if all(one.rule != issue.MANUAL for one in standing):
                 self._open(issue.by_hand(self.state, event), event)
             return
-        self.released_by = f"released by hand by {safe(event.who, 100)}: {safe(event.why, 300)}"
+        why = f"{issue.RELEASED_BY_HAND} by {safe(event.who, 100)}: {safe(event.why, 300)}"
         for incident in standing:
             if event.incident_id in ("", incident.incident_id) and incident.rule == rule:
-                self._resolve(incident)
+                self._resolve(incident, Signal.RELEASED, why)
 
     def _disown(self) -> None:
         """Others spoke for the session before its fleet did: what that led to is released."""
-        self.released_by = "the session's fleet has signed for it, and what was said before was not signed"
+        why = f"{issue.WITHDRAWN}: the session's fleet has signed for it, and what was said before was not signed"
         for incident in self.state.incidents:
             known = next((one for one in self.state.incidents if one.incident_id == incident.incident_id), None)
             if known is not None and not known.releasing:
-                self._resolve(known)
-        self.released_by = ""
+                self._resolve(known, Signal.WITHDRAWN, why)
 
     def _each(self, step: Callable[[Incident], None]) -> None:
         for incident in self.state.incidents:
@@ -148,7 +146,7 @@ class _Settlement:
         if incident.releasing or mode == "enforce" or mode == incident.mode:
             return
         if incident.command is not None:
-            self._resolve(incident)
+            self._resolve(incident, Signal.WITHDRAWN, f"{issue.WITHDRAWN}: {incident.rule} is in mode {mode} now")
         elif mode == "off":
             self._drop(incident)
         else:
@@ -291,7 +289,7 @@ class _Settlement:
         if command.stage in (Stage.ACCEPTED, Stage.EFFECTIVE):
             self._put(replace(incident, command=replace(command, misses=1)))
 
-    def _signal(self, incident: Incident, signal: Signal) -> None:
+    def _signal(self, incident: Incident, signal: Signal, why: str = "") -> None:
         command = incident.command
         assert command is not None
         after, instruction = advance(command, signal, self.now, self.policy)
@@ -300,7 +298,7 @@ class _Settlement:
         if instruction is Instruction.REISSUE:
             incident = self._command(incident, command.kind, command.attempt + 1, command.parameters, command.reason)
         elif instruction is Instruction.RELEASE:
-            incident = self._release(incident, command)
+            incident = self._release(incident, command, why)
         self._put(incident)
         if instruction is Instruction.ESCALATE:
             self._escalate(incident, signal)
@@ -332,26 +330,26 @@ class _Settlement:
         """Whether the agent was told to stop already, when an earlier command for the same trouble was not heeded."""
         return any(item.rule == UNHEEDED and item.subject == subject and not item.releasing for item in self.state.incidents)
 
-    def _resolve(self, incident: Incident) -> None:
-        """The measurements say that it is over: release the agent, and whatever was escalated from it."""
+    def _resolve(self, incident: Incident, signal: Signal = Signal.RECOVERED, why: str = "") -> None:
+        """It is over: release the agent, and whatever was escalated from it. ``why``, unless the measurements say so."""
         if incident.command is None:
-            self.moves.append(Move(incident, None, Signal.RECOVERED, Stage.RESOLVED))
+            self.moves.append(Move(incident, None, signal, Stage.RESOLVED))
             self._drop(incident)
         else:
-            self._signal(incident, Signal.RECOVERED)
+            self._signal(incident, signal, why)
         subject = issue.subject_of(incident)
         for child in self.state.incidents:
             if child.rule == UNHEEDED and child.subject == subject and not child.releasing:
-                self._resolve(child)
+                self._resolve(child, signal, why)
 
-    def _release(self, incident: Incident, command: CommandState) -> Incident:
+    def _release(self, incident: Incident, command: CommandState, why: str) -> Incident:
         """Tell the agent that ``command`` is over; a cap on the depth stays."""
         measured = self.state.window[-1] if self.state.window and incident.level is None else None
         told = "the level closed"
         if measured is not None:
             told = f"raw ratio {measured.raw_ratio or 0.0:.2f}, {measured.distinct_source_spans} source spans"
         parameters = Parameters(releases=command.command_id, max_depth=self.state.depth_cap)
-        reason = f"{issue.subject_of(incident)} is over: {told}" if not self.released_by else self.released_by
+        reason = why or f"{issue.subject_of(incident)} is over: {told}"
         return self._command(replace(incident, releasing=True), "resume", 1, parameters, reason)
 
     def _release_again(self, incident: Incident) -> None:

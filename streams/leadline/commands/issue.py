@@ -17,11 +17,14 @@ from leadline.detection.policy import FleetPolicy
 from leadline.detection.rules import UNHEEDED
 from leadline.detection.rules.base import Decision, Exit
 
-__all__ = ["MANUAL", "by_hand", "command", "opened", "subject_of", "unheeded", "violation"]
+__all__ = ["MANUAL", "RELEASED_BY_HAND", "WITHDRAWN", "by_hand", "command", "opened", "subject_of", "unheeded", "violation"]
 
 
 MANUAL: Final = "manual"
 """Rule of an incident that a person opened; no measurement opens or ends one."""
+RELEASED_BY_HAND: Final = "released by hand"
+WITHDRAWN: Final = "withdrawn"
+"""How the reason of a ``resume`` begins that no measurement led to: a person's word, or a rule that is enforced no more."""
 
 
 def opened(state: SessionState, finding: Finding, opened_by: str, policy: FleetPolicy, now: int, cause: Cause) -> Incident:

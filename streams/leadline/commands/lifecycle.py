@@ -10,10 +10,11 @@
         │                                                           │ attempts used up   │
         └────────── attempts used up ──────────▶ ESCALATED ◀────────┘                    │
                                                      └────────── recovered ──────────────┘
-      A session that ends or begins anew takes its commands with it: there is nothing left to repair.
+      A person who releases the session, and a policy or a silence that no longer enforces the rule, lead where `recovered`
+      leads, by names of their own. A session that ends or begins anew takes its commands with it: nothing is left to repair.
 
-An acknowledgement proves receipt, never effect: ``done`` leads to ACCEPTED like ``accepted``. EFFECTIVE and RESOLVED are
-reached by measurements alone; RESOLVED also without an acknowledgement, which may have been lost.
+An acknowledgement proves receipt, never effect: ``done`` leads to ACCEPTED like ``accepted``. An agent reaches EFFECTIVE and
+RESOLVED by measurements alone; RESOLVED also without an acknowledgement, which may have been lost.
 
 Once it is accepted, time alone says nothing against an agent: each measurement that is better gives it its time anew, and a
 deadline by which none was worse is put off. An agent that waits for a person is halted, as it was told to be.
@@ -47,6 +48,10 @@ class Signal(Enum):
     """Several measurements since it was accepted show no improvement."""
     IMPROVED = "improved"
     RECOVERED = "recovered"
+    RELEASED = "released"
+    """A person ended its incident; nothing was measured."""
+    WITHDRAWN = "withdrawn"
+    """A policy or a silence no longer enforces its rule, or what led to it was not signed as it must be; nothing was measured."""
 
 
 class Instruction(Enum):
@@ -79,6 +84,8 @@ TABLE: Final[dict[tuple[Stage, Signal], Stage | None]] = {
     # A measurement may have been on its way before the command came: until it is acknowledged only recovery counts.
     (_I, Signal.IMPROVED): _I,
     (_I, Signal.RECOVERED): Stage.RESOLVED,
+    (_I, Signal.RELEASED): Stage.RESOLVED,
+    (_I, Signal.WITHDRAWN): Stage.RESOLVED,
     (_A, Signal.ACCEPTED): _A,
     (_A, Signal.DONE): _A,
     (_A, Signal.REFUSED): _RETRY,
@@ -87,6 +94,8 @@ TABLE: Final[dict[tuple[Stage, Signal], Stage | None]] = {
     (_A, Signal.NO_EFFECT): _RETRY,
     (_A, Signal.IMPROVED): _E,
     (_A, Signal.RECOVERED): Stage.RESOLVED,
+    (_A, Signal.RELEASED): Stage.RESOLVED,
+    (_A, Signal.WITHDRAWN): Stage.RESOLVED,
     (_E, Signal.ACCEPTED): _E,
     (_E, Signal.DONE): _E,
     (_E, Signal.REFUSED): _E,
@@ -95,6 +104,8 @@ TABLE: Final[dict[tuple[Stage, Signal], Stage | None]] = {
     (_E, Signal.NO_EFFECT): _RETRY,
     (_E, Signal.IMPROVED): _E,
     (_E, Signal.RECOVERED): Stage.RESOLVED,
+    (_E, Signal.RELEASED): Stage.RESOLVED,
+    (_E, Signal.WITHDRAWN): Stage.RESOLVED,
     (_X, Signal.ACCEPTED): _X,
     (_X, Signal.DONE): _X,
     (_X, Signal.REFUSED): _X,
@@ -103,6 +114,8 @@ TABLE: Final[dict[tuple[Stage, Signal], Stage | None]] = {
     (_X, Signal.NO_EFFECT): _X,
     (_X, Signal.IMPROVED): _X,
     (_X, Signal.RECOVERED): Stage.RESOLVED,
+    (_X, Signal.RELEASED): Stage.RESOLVED,
+    (_X, Signal.WITHDRAWN): Stage.RESOLVED,
 }
 
 

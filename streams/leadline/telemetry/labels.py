@@ -33,9 +33,21 @@ RULES: Final = (
     "no-progress",
     "unobserved",
     "unheeded",
+    "manual",
 )
 KINDS: Final = ("halt", "cap-depth", "retry-level", "stop-agent", "resume")
-OUTCOMES: Final = ("accepted", "done", "refused", "expired", "timeout", "no-effect", "effective", "resolved")
+OUTCOMES: Final = (
+    "accepted",
+    "done",
+    "refused",
+    "expired",
+    "timeout",
+    "no-effect",
+    "effective",
+    "resolved",
+    "released",
+    "withdrawn",
+)
 STAGES: Final = ("issued", "accepted", "effective", "escalated")
 IGNORED: Final = ("tombstone", "replayed", "unknown-session", "tick-early", "unreadable-state")
 TOLERATED: Final = ("unknown-fields", "newer-minor", "bad-time", "bad-trace-context")

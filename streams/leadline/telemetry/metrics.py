@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from leadline import __version__
 from leadline.commands.fold import Step
+from leadline.commands.issue import MANUAL
 from leadline.commands.lifecycle import Move, Signal
 from leadline.contracts.events import Ack
 from leadline.contracts.orders import Command, Tick, Violation
@@ -44,12 +45,15 @@ _OUTCOMES: Final = {
     Signal.DEADLINE: "timeout",
     Signal.NO_EFFECT: "no-effect",
     Signal.RECOVERED: "resolved",
+    Signal.RELEASED: "released",
+    Signal.WITHDRAWN: "withdrawn",
 }
 _SEVERITIES: Final[dict[str, str]] = {
     **{rule.name: rule.severity for rule in ROUND_RULES},
     **{rule.name: rule.severity for rule in CHECKPOINT_RULES},
     **{rule.name: rule.severity for rule in PRESENCE_RULES},
     UNHEEDED: "critical",
+    MANUAL: "warning",
 }
 _COUNTED: Final = {
     "leadline.dead_letters.lost": "dead_letters_lost",
@@ -205,6 +209,8 @@ class Metrics:
         command, outcome = move.command, _OUTCOMES.get(move.signal)
         if move.signal is Signal.IMPROVED and command is not None and command.stage is not move.stage is Stage.EFFECTIVE:
             outcome = "effective"
+        if move.signal is Signal.DEADLINE and command is not None and command.stage is not Stage.ISSUED:
+            outcome = "no-effect"  # It was acknowledged: what ran out is the time to show an effect.
         if command is not None and outcome is not None:
             self._add("leadline.command.outcomes", 1, kind=command.kind, outcome=outcome)
             if isinstance(step.event, Ack) and command.stage is Stage.ISSUED:

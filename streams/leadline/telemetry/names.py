@@ -261,7 +261,13 @@ _BATCH: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2
 METRICS: Final = (
     Metric("leadline.events", "counter", "{event}", "Records of leadline.events that were judged."),
     Metric("leadline.batches", "counter", "{batch}", "Batches that were judged and whose outputs are confirmed."),
-    Metric("leadline.rounds", "counter", "{round}", "Compaction rounds that were judged.", ("fleet",)),
+    Metric(
+        "leadline.rounds",
+        "counter",
+        "{round}",
+        "Compaction rounds that were judged: none twice, too late or after the end.",
+        ("fleet",),
+    ),
     Metric("leadline.irregular", "counter", "{event}", "What was not simply the session's next event.", ("how",)),
     Metric("leadline.ignored", "counter", "{event}", "Records that led to nothing.", ("why",)),
     Metric("leadline.tolerated", "counter", "{event}", "Oddities that records were read in spite of.", ("what",)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+from leadline.commands.issue import RELEASED_BY_HAND, WITHDRAWN
 from leadline.contracts.codec import Event
 from leadline.contracts.events import Ack, Round, SessionEnd, SessionStart
 from leadline.contracts.orders import Command, Tick, Violation
@@ -17,6 +18,7 @@ from leadline.telemetry import derive
 
 __all__ = ["Kept", "Story", "tell"]
 
+_RECOVERED: Final = "recovered"
 _ROUNDS_SHOWN: Final = 10
 """Of the rounds between a command and its end, the last ones."""
 
@@ -94,6 +96,7 @@ def _incident(opening: Kept, events: Sequence[Kept], commands: Sequence[Kept]) -
     unanswered = sorted(names - {one.record.command_id for one in answers if isinstance(one.record, Ack)})
     place = derive.place(violation.traceparent)
     trace_id = place.trace_id if place else derive.root(violation.session_id, violation.agent_id, violation.caused_by)
+    status = _status(violation, ours, answers, release)
     return {
         "incident_id": violation.incident_id,
         "rule": violation.rule,
@@ -101,8 +104,8 @@ def _incident(opening: Kept, events: Sequence[Kept], commands: Sequence[Kept]) -
         "severity": violation.severity,
         "mode": violation.mode,
         "trace_id": f"{trace_id:032x}",
-        "status": _status(violation, ours, answers, release),
-        "recovered_after_ms": release.at - opening.at if release is not None else None,
+        "status": status,
+        "recovered_after_ms": release.at - opening.at if release is not None and status == _RECOVERED else None,
         "unanswered": unanswered,
         "steps": sorted((step for step in steps if step), key=lambda step: (step["at"], _ORDER.index(step["what"]))),
     }
@@ -114,7 +117,8 @@ _ORDER: Final = ("event", "effect", "verdict", "command", "ack")
 
 def _status(violation: Violation, commands: Sequence[Kept], answers: Sequence[Kept], release: Kept | None) -> str:
     if release is not None:
-        return "recovered"
+        assert isinstance(release.record, Command)
+        return next((how for how in (RELEASED_BY_HAND, WITHDRAWN) if release.record.reason.startswith(how)), _RECOVERED)
     if not commands:
         return "told, not commanded" if violation.action == "none" or violation.mode != "enforce" else "not commanded"
     return "acknowledged, no recovery yet" if answers else "no acknowledgement"
