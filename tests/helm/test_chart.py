@@ -122,6 +122,20 @@ def test_the_checks_themselves_find_what_is_wrong() -> None:
     assert found[1] == "PodMonitor x: .spec.podMetricsEndpoints[0].prot is not known"
 
 
+@needs_helm
+def test_what_is_scraped_has_the_job_that_the_alerts_pick_by(rendered: dict[str, str]) -> None:
+    """Left to itself the Prometheus operator names a job after the release, and no worker that is down would be told of."""
+    rules = yaml.safe_load((CHART / "files" / "leadline.rules.yml").read_text())
+    alert = next(rule for group in rules["groups"] for rule in group["rules"] if rule.get("alert") == "LeadlineWorkerDown")
+    (wanted,) = re.findall(r'job=~"([^"]+)"', alert["expr"])
+    for kind, endpoints in (("PodMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "endpoints")):
+        found = [endpoint for text in rendered.values() for one in of_kind(text, kind) for endpoint in one["spec"][endpoints]]
+        assert found
+        for endpoint in found:
+            (job,) = [one["replacement"] for one in endpoint["relabelings"] if one["targetLabel"] == "job"]
+            assert re.fullmatch(wanted, job)
+
+
 CUSTOM = ("keda.sh/", "monitoring.coreos.com/")
 
 

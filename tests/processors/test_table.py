@@ -255,8 +255,16 @@ async def test_somebody_elses_records_between_ones_own_are_found(made: Made) -> 
 
 async def test_the_number_and_the_highest_watermark_come_from_the_store(made: Made) -> None:
     made.write({0: {"k": state("s", 1, 99), "n": state("t", 2)}})
-    assert await made.sessions.survey(0) == Survey(sessions=2, watermark=7, incidents=[])
+    assert await made.sessions.survey(0) == Survey(sessions=2, watermark=7, incidents=[], fleets=frozenset({""}))
     assert await made.sessions.survey(1) == Survey(sessions=0, watermark=-1, incidents=[])
+
+
+async def test_the_fleets_that_are_restored_come_from_the_store(made: Made) -> None:
+    """Telemetry makes their series before a timer tells of one of their sessions."""
+    first, second = state("s", 1), state("t", 2)
+    first.fleet, second.fleet = "f1", "f2"
+    made.write({0: {"k": first, "n": second}})
+    assert (await made.sessions.survey(0)).fleets == {"f1", "f2"}
 
 
 async def test_a_wiped_partition_is_empty_and_usable(made: Made) -> None:

@@ -6,6 +6,8 @@ import typing
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.metrics.export import Gauge, Sum
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.semconv._incubating.attributes import messaging_attributes
 from opentelemetry.semconv._incubating.metrics import messaging_metrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -24,7 +26,8 @@ from leadline.detection.rules import RULE_NAMES
 from leadline.telemetry import labels, names
 from leadline.telemetry.metrics import Metrics
 from leadline.telemetry.observer import Batch, Sources
-from tests.support.core import START, WHO, ack, end, round_, start, tick
+from leadline.telemetry.push import snapshot
+from tests.support.core import START, WHO, ack, end, policy, round_, start, tick
 from tests.telemetry.watched import SPAN_ID, TRACE_ID, Watched, headers, samples, sunk
 
 
@@ -136,6 +139,51 @@ def test_partitions_that_go_take_their_incidents_along_and_bring_them_back() -> 
     monitor.metrics.restored(3, [("key", incidents)])
     monitor.metrics.restored(3, [("key", incidents)])
     assert monitor.samples()['leadline_incidents_open{mode="enforce",rule="provenance-floor"}'] == 1
+
+
+def test_the_first_verdict_of_a_timer_after_a_takeover_is_an_increase() -> None:
+    """The session is of a fleet that this worker has not heard of otherwise: its series are there before it is told."""
+    monitor = Watched()
+    monitor.tell(start(), round_(1))
+    monitor.metrics = Metrics(lambda: monitor.now)
+    monitor.metrics.restored(3, [], {"f1"})
+    named = 'leadline_violations_total{fleet="f1",mode="enforce",rule="unobserved",severity="warning"}'
+    before = monitor.samples()
+    assert (before[named], before['leadline_rounds_total{fleet="f1"}']) == (0, 0)
+    monitor.now += FleetPolicy().silence_ms
+    monitor.tell(tick(monitor.now))
+    assert monitor.samples()[named] == 1
+    assert monitor.samples().keys() == before.keys()
+
+
+def test_a_rule_in_shadow_has_its_series_before_it_first_fires() -> None:
+    monitor = Watched(policy=policy(modes={"provenance-floor": "shadow"}))
+    monitor.tell(start(), round_(1))
+    named = 'leadline_violations_total{fleet="f1",mode="shadow",rule="provenance-floor",severity="critical"}'
+    assert monitor.samples()[named] == 0
+    monitor.tell(sunk(2))
+    assert monitor.samples()[named] == 1
+
+
+def collected(one: Any) -> str:
+    """The name that a collector's Prometheus exporter gives a metric, by the rules of OpenTelemetry's compatibility page: a unit
+    of 1 makes a gauge a ratio, a unit in braces is left out."""
+    name, unit = one.name.replace(".", "_"), one.unit
+    suffix = {"s": "seconds", "By": "bytes", "1": "ratio" if isinstance(one.data, Gauge) else ""}.get(unit, "")
+    if suffix and not name.endswith(f"_{suffix}"):
+        name = f"{name}_{suffix}"
+    return f"{name}_total" if isinstance(one.data, Sum) else name
+
+
+def test_what_is_pushed_has_the_names_of_what_is_scraped() -> None:
+    """The alerts and dashboards ask for these, whichever way the metrics come."""
+    monitor, _ = halted()
+    told = snapshot(monitor.metrics.registry, Resource({}), 1, 2).resource_metrics[0].scope_metrics[0].metrics
+    pushed = {collected(one) for one in told}
+    assert {name for name in pushed if name.startswith(("leadline_", "messaging_"))} == {
+        names.prometheus_name(one) for one in names.METRICS
+    }
+    assert {"leadline_ready", "leadline_policy_info", "leadline_build_info", "leadline_lag_seconds"} <= pushed
 
 
 def test_what_was_wrong_with_records_is_counted_by_its_name() -> None:

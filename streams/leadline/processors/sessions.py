@@ -23,11 +23,12 @@ _MISSING = object()
 
 class Survey(NamedTuple):
     """What a restored partition holds: the number of sessions, the highest event offset that it has seen, in sessions that are
-    there or are gone, and what is open, by state key."""
+    there or are gone, what is open, by state key, and the fleets that there are."""
 
     sessions: int
     watermark: int
     incidents: list[tuple[str, tuple[Incident, ...]]]
+    fleets: frozenset[str] = frozenset()
 
 
 class Taken(NamedTuple):
@@ -252,6 +253,7 @@ class Sessions:
         """Go once over all stored states of a partition; gives way to others from time to time. States of an older store are put
         into the index."""
         sessions, watermark, incidents, rows = 0, -1, [], []
+        fleets: set[str] = set()
         for key, body, placed in self._table.items_of(partition):
             sessions += 1
             if sessions % _YIELD_EVERY == 0:
@@ -260,6 +262,7 @@ class Sessions:
             if mark is None:
                 continue
             watermark = max(watermark, mark.offset)
+            fleets.add(mark.fleet)
             if mark.incidents:
                 incidents.append((key.decode("utf-8", "surrogatepass"), mark.incidents))
             if mark.deadline is not None and placed is None:
@@ -269,7 +272,7 @@ class Sessions:
         part = self._part(partition)
         part.sessions = sessions
         watermark = max(watermark, part.upto, self._table.gone_last(partition))
-        return Survey(sessions, watermark, incidents)
+        return Survey(sessions, watermark, incidents, frozenset(fleets))
 
 
 def _key(key: str) -> bytes:

@@ -64,6 +64,7 @@ class Mark(msgspec.Struct):
     agent_id: str
     offset: int = -1
     deadline: int | None = None
+    fleet: str = ""
     incidents: tuple[Incident, ...] = ()
 
 

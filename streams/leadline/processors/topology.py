@@ -126,7 +126,7 @@ def wire(
             if seen:
                 require_seen(seen, await app.ends(EVENTS.name, seen))
             for partition, survey in found.items():
-                observer.restored(partition, survey.incidents)
+                observer.restored(partition, survey.incidents, survey.fleets)
                 sessions.again(partition, list(table.regressed.get(partition, ())))
             await silences.read_first(app.wait_for, lambda: bool(app.should_stop))
             if fault:

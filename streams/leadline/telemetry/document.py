@@ -61,7 +61,7 @@ def _metrics() -> str:
             f"`{names.prometheus_name(one)}`",
             f"`{one.name}`",
             one.kind,
-            one.unit,
+            one.unit or "none",
             ", ".join(f"`{label}`" for label in one.labels) or "none",
             one.meaning,
         )

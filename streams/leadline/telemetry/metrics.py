@@ -140,8 +140,10 @@ class Metrics:
             self._steps(folded.steps, folded.outputs, (done - batch.judged) / 1e9)
         self._follow(batch.partition, ((key, state.incidents if state else ()) for key, state in folded.states.items()))
 
-    def restored(self, partition: int, incidents: Iterable[tuple[str, tuple[Incident, ...]]]) -> None:
+    def restored(self, partition: int, incidents: Iterable[tuple[str, tuple[Incident, ...]]], fleets: Iterable[str] = ()) -> None:
         self.revoked((partition,))
+        for fleet in sorted(fleets):
+            self._fleet(fleet, 0)  # A timer may tell of a session that is never heard of again.
         self.since[partition] = self.now()
         self._follow(partition, incidents)
 
@@ -179,8 +181,9 @@ class Metrics:
         if label == OTHER:
             self._add("leadline.fleets.overflow", number)
         if label == OTHER or len(self._fleets) > known:
-            for rule, severity in _SEVERITIES.items():
-                self._counters["leadline.violations"].labels(rule=rule, severity=severity, mode="enforce", fleet=label)
+            self._counters["leadline.rounds"].labels(fleet=label)
+            for (rule, severity), mode in product(_SEVERITIES.items(), LABELS["mode"].values):
+                self._counters["leadline.violations"].labels(rule=rule, severity=severity, mode=mode, fleet=label)
         return label
 
     def _steps(self, steps: list[Step], outputs: list[Violation | Command], sending_s: float) -> None:
@@ -283,8 +286,8 @@ class _Live(Collector):
                 family.add_metric(labels, number)
             yield family
         for name, info in (
-            ("leadline.build", {"version": __version__, "python": platform.python_version()}),
-            ("leadline.policy", {"version": source.policy_version()}),
+            ("leadline.build.info", {"version": __version__, "python": platform.python_version()}),
+            ("leadline.policy.info", {"version": source.policy_version()}),
         ):
             one = names.metric(name)
-            yield InfoMetricFamily(one.name.replace(".", "_"), one.meaning, value=info)
+            yield InfoMetricFamily(names.prometheus_name(one).removesuffix("_info"), one.meaning, value=info)

@@ -243,7 +243,7 @@ SPANS: Final = (
 
 
 class Metric(NamedTuple):
-    """``unit`` as in UCUM: ``s``, ``By``, ``1``, or ``{thing}``."""
+    """``unit`` as in UCUM: ``s``, ``By``, ``{thing}``, or empty: a gauge of unit ``1`` would be a ratio to Prometheus."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram", "info"]
@@ -299,7 +299,7 @@ METRICS: Final = (
     Metric("leadline.sessions", "gauge", "{session}", "Sessions whose state this worker keeps."),
     Metric("leadline.state.size", "gauge", "By", "Local copy of the sessions on disk."),
     Metric("leadline.partitions", "gauge", "{partition}", "Partitions of leadline.events that are this worker's."),
-    Metric("leadline.ready", "gauge", "1", "1 while partitions are assigned, restored and read."),
+    Metric("leadline.ready", "gauge", "", "1 while partitions are assigned, restored and read."),
     Metric("leadline.rebalances", "counter", "{rebalance}", "Rebalances that ended."),
     Metric("leadline.restore.remaining", "gauge", "{record}", "Changelog records that are still to be restored."),
     Metric("leadline.rule.failures", "counter", "{failure}", "Rules that raised instead of deciding.", ("rule",)),
@@ -309,8 +309,8 @@ METRICS: Final = (
     Metric("leadline.loop.delay", "gauge", "s", "How late the event loop came to a timer last."),
     Metric("leadline.spans.dropped", "counter", "{span}", "Spans that were not made or not exported, to keep the worker fast."),
     Metric("leadline.export.failures", "counter", "{export}", "Exports over OTLP that failed.", ("signal",)),
-    Metric("leadline.build", "info", "1", "Leadline and Python that run.", ("version", "python")),
-    Metric("leadline.policy", "info", "1", "Policy in force.", ("version",)),
+    Metric("leadline.build.info", "info", "", "Leadline and Python that run.", ("version", "python")),
+    Metric("leadline.policy.info", "info", "", "Policy in force.", ("version",)),
 )
 
 _BY_NAME: Final = {one.name: one for one in METRICS}
@@ -323,6 +323,6 @@ def metric(name: str) -> Metric:
 
 
 def prometheus_name(one: Metric) -> str:
-    """As the exposition has it: ``_total`` for a counter, ``_info`` for an info."""
+    """As the exposition has it, and as a collector makes it of what is pushed: ``_total`` for a counter."""
     base = one.name.replace(".", "_") + _UNITS.get(one.unit, "")
-    return base + {"counter": "_total", "info": "_info"}.get(one.kind, "")
+    return base + ("_total" if one.kind == "counter" else "")

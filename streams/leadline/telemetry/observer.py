@@ -69,8 +69,8 @@ class Observer(Protocol):
     def delivered(self, batch: Batch) -> None:
         """Every output of the batch is confirmed, its dead letters as well as can be."""
 
-    def restored(self, partition: int, incidents: Iterable[tuple[str, tuple[Incident, ...]]]) -> None:
-        """A partition was taken over; the open incidents of its sessions, by state key."""
+    def restored(self, partition: int, incidents: Iterable[tuple[str, tuple[Incident, ...]]], fleets: Iterable[str] = ()) -> None:
+        """A partition was taken over; the open incidents of its sessions, by state key, and the fleets that these are of."""
 
     def revoked(self, partitions: Iterable[int]) -> None:
         """Partitions are this worker's no more."""
@@ -91,7 +91,9 @@ class Unobserved:
 
     def delivered(self, batch: Batch) -> None: ...
 
-    def restored(self, partition: int, incidents: Iterable[tuple[str, tuple[Incident, ...]]]) -> None: ...
+    def restored(
+        self, partition: int, incidents: Iterable[tuple[str, tuple[Incident, ...]]], fleets: Iterable[str] = ()
+    ) -> None: ...
 
     def revoked(self, partitions: Iterable[int]) -> None: ...
 

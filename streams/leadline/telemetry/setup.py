@@ -93,8 +93,8 @@ class Telemetry:
         for one in self._observers:
             one.delivered(batch)
 
-    def restored(self, partition: int, incidents: Iterable[tuple[str, tuple[Incident, ...]]]) -> None:
-        self.metrics.restored(partition, incidents)
+    def restored(self, partition: int, incidents: Iterable[tuple[str, tuple[Incident, ...]]], fleets: Iterable[str] = ()) -> None:
+        self.metrics.restored(partition, incidents, fleets)
 
     def revoked(self, partitions: Iterable[int]) -> None:
         self.metrics.revoked(partitions)
