@@ -115,10 +115,12 @@ def test_a_reader_that_failed_says_so_and_begins_again(fresh_bootstrap: str, mon
     written.publish(feed)
     well = False
 
-    def consumer(config: dict[str, Any]) -> Any:
-        if not well:
+    class Failing(Consumer):
+        def poll(self, *_: Any) -> Any:
             raise KafkaException(KafkaError(KafkaError._FAIL))
-        return Consumer(config)
+
+    def consumer(config: dict[str, Any]) -> Any:
+        return Consumer(config) if well else Failing(config)
 
     monkeypatch.setattr(module, "Consumer", consumer)
     monkeypatch.setattr(module, "_AGAIN_S", 0.01)
@@ -127,10 +129,10 @@ def test_a_reader_that_failed_says_so_and_begins_again(fresh_bootstrap: str, mon
     try:
         past = history.open("s1", PARTITION)
         assert past is not None
-        while not history.error:
+        while not (said := history.error):
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        assert "cannot be read" in history.error
+        assert "cannot be read" in said
         well = True
         while not past.complete or len(past.of_agent("a1")) < 3:
             assert time.monotonic() < deadline
