@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import httpx
+import msgspec
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
@@ -16,8 +19,11 @@ from leadline.contracts.codec import decode_event, decode_silence
 from leadline.contracts.manual import Manual
 from leadline.contracts.times import parse_ms
 from leadline.contracts.topics import EVENTS, SILENCES
+from leadline.dashboard.acting import Acting, _Asked
+from leadline.settings import load_settings
 from tests.dashboard.feed import Feed, inverting
 from tests.dashboard.test_serve import PARTITION, Topics, dashboard
+from tests.support.core import round_
 
 TOKEN = "acting-needs-this-one"
 WHOSE = {"session_id": "s1", "agent_id": "a1"}
@@ -87,8 +93,7 @@ def test_what_people_do_is_a_record_where_the_monitor_reads_it(desk: Desk) -> No
     released = decode_event(desk.record(EVENTS.name, 4, after=1)[2]).event
     assert isinstance(released, Manual)
     assert (released.action, released.rule) == ("resume", "inversion")
-    kept = httpx.get(f"{desk.address}api/violations").json()["violations"]
-    assert released.incident_id in [one["incident_id"] for one in kept if one["rule"] == "inversion"], "the one that is open"
+    assert released.incident_id == "", "it has ended already"
 
     silenced = desk.act(action="silence", rule="drift", fleet="f1", minutes=15, **SAID).json()["id"]
     silence = decode_silence(desk.record(SILENCES.name, 4)[2])
@@ -131,3 +136,22 @@ def test_acting_is_off_unless_there_is_a_token_for_it(fresh_bootstrap: str) -> N
         assert answer.status_code == 403
         assert "turned off" in answer.json()["error"]
         assert not httpx.get(f"{address}api/config").json()["acting"]
+
+
+def test_a_release_names_the_incident_that_is_open() -> None:
+    """Copied later, it does not serve for the next one."""
+    feed = Feed()
+    for number, ratio, spans, cosine in ((1, 0.60, 200, 0.50), (2, 0.24, 160, 0.55)):
+        feed.send(round_(number, ratio, distinct_source_spans=spans, query_cosine_retained=cosine, summary_depth_max=2))
+    (inversion,) = [one for one in feed.monitor.violations if one.rule == "inversion"]
+    parts: Any = SimpleNamespace(view=feed.view, lock=threading.Lock(), access=SimpleNamespace(act_token=""))
+    acting = Acting(load_settings({}), parts, lambda: feed.monitor.now)
+
+    def named(**asked: Any) -> str:
+        record = acting._record(msgspec.convert({**WHOSE, **SAID, **asked}, _Asked))[3]
+        assert isinstance(record, Manual)
+        return record.incident_id
+
+    assert named(action="resume", rule="inversion") == inversion.incident_id
+    assert named(action="resume") == "", "nobody halted it by hand"
+    assert named(action="halt") == ""
