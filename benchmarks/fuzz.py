@@ -276,6 +276,7 @@ class _Life:
         )
         asked = fold([record], lambda _key: stored, policy, self.now, explain=True)
         _held(folded.outputs == asked.outputs, "with every rule asked something else is sent")
+        _held(not folded.failures and not asked.failures, f"a rule raised: {folded.failures or asked.failures}")
         _held(folded == asked, "with every rule asked something else is remembered")
         for output in folded.outputs:
             self.check_output(output, policy.version)

@@ -787,3 +787,87 @@ def test_the_condition_of_a_session_is_its_gravest_trouble() -> None:
     assert condition(monitor.state()) == "recovering"
     monitor.send(ack(monitor.commands[-1]))
     assert condition(monitor.state()) == "healthy"
+
+
+# What obeying agents report -----------------------------------------------------------------------------------------------
+
+
+def test_an_agent_that_drops_its_deep_summaries_is_released_though_its_sources_are_gone() -> None:
+    """Spans 30 under a floor of 42: at depth 1 the invariant no longer applies, and three such rounds end it."""
+    monitor = Monitor(only("provenance-floor"))
+    monitor.send(sink(1, 0.5, 30))
+    monitor.send(ack(monitor.commands[0]), *(sink(n, 0.75, 30, summary_depth_max=1, trigger="hold") for n in (2, 3)))
+    assert stage(monitor, "provenance-floor") is Stage.EFFECTIVE
+    monitor.send(sink(4, 0.75, 30, summary_depth_max=1))
+    assert monitor.told() == ["provenance-floor!", "halt#1", "resume#1"]
+
+
+@pytest.mark.parametrize("idle", [{"outcome": "skipped"}, {"trigger": "hold"}, {"trigger": "rehydrate"}])
+def test_rounds_in_which_no_pass_ran_do_not_pin(idle: dict[str, str]) -> None:
+    """Six of them at the limit among five passes: the sixth pass is the first that is too many."""
+    deep: dict[str, Any] = {"summary_depth_max": 3, "max_depth": 3}
+    monitor = Monitor(only("depth-pin"))
+    monitor.send(*(sink(n, 0.5, **deep) for n in range(1, 6)), *(sink(n, 0.5, **deep | idle) for n in range(6, 12)))
+    assert monitor.sent == []
+    monitor.send(sink(12, 0.5, **deep))
+    assert monitor.told() == ["depth-pin!", "cap-depth#1"]
+
+
+def test_a_cap_is_not_judged_while_a_halt_stands() -> None:
+    deep: dict[str, Any] = {"summary_depth_max": 3, "max_depth": 3, "session_start_spans": 100}
+    monitor = Monitor(only("depth-pin", "provenance-floor"))
+    monitor.send(*(sink(n, 0.5, **deep) for n in range(1, 7)))
+    monitor.send(ack(monitor.commands[0]), sink(7, 0.5, 10, **deep))
+    monitor.send(ack(monitor.commands[1]), *(sink(n, 0.5, 11, trigger="hold", **deep) for n in range(8, 20)))
+    assert monitor.told() == ["depth-pin!", "cap-depth#1", "provenance-floor!", "halt#1"]
+
+
+def test_fewer_ungrounded_summaries_are_an_effect() -> None:
+    """2 when it opened, 6 before the halt was heard; then one fewer at a time, with a pause at 1, until none is left."""
+    monitor = Monitor(only("ungrounded-summary"))
+    monitor.send(sink(1, 0.5, ungrounded_summaries=2), sink(2, 0.5, ungrounded_summaries=6))
+    monitor.send(ack(monitor.commands[0]))
+    for number, count in enumerate((5, 4, 3, 2, 1, 1, 1, 1, 1), 3):
+        monitor.send(sink(number, 0.5, ungrounded_summaries=count, trigger="hold"))
+    assert monitor.told() == ["ungrounded-summary!", "halt#1"]
+    monitor.send(sink(12, 0.5, ungrounded_summaries=0))
+    assert monitor.told() == ["ungrounded-summary!", "halt#1", "resume#1"]
+
+
+def test_as_many_ungrounded_summaries_as_there_were_are_no_effect() -> None:
+    monitor = Monitor(only("ungrounded-summary"))
+    monitor.send(sink(1, 0.5, ungrounded_summaries=2))
+    monitor.send(ack(monitor.commands[0]), *(sink(n, 0.5, ungrounded_summaries=2) for n in (2, 3, 4)))
+    assert monitor.told() == ["ungrounded-summary!", "halt#1", "halt#2"]
+
+
+def test_counters_that_disagree_are_told_and_command_nothing() -> None:
+    """8,350 of 8,000 tokens consumed, twice: two tokenizers, and no sign of a loss."""
+    monitor = Monitor(only("budget-open"))
+    monitor.send(*(checkpoint(1, consumed_input_tokens=8350, event_id=f"c{n}") for n in range(4)))
+    assert monitor.told() == ["budget-open!"]
+    (violation,) = monitor.violations
+    assert (violation.reason, violation.action) == ("counters-disagree", "none")
+    assert "truncation" not in violation.message
+
+
+def test_a_retry_whose_counters_disagree_is_no_repetition() -> None:
+    monitor = Monitor(only("budget-open"))
+    monitor.send(checkpoint(1, seen_spans=10))
+    monitor.send(ack(monitor.commands[0]), checkpoint(1, consumed_input_tokens=8350))
+    monitor.tick(EFFECT)
+    assert monitor.told() == ["budget-open!", "retry-level#1"]
+
+
+@pytest.mark.parametrize("reason", ["MAX_LENGTH", "incomplete", "other", "pause_turn", "content_filtered", "SAFETY"])
+def test_a_stop_reason_that_names_no_natural_end_hides_no_cut(reason: str) -> None:
+    monitor = Monitor(only("silent-drop"))
+    monitor.send(checkpoint(1, output_tokens=512, output_cap=512, stop_reason=reason))
+    assert monitor.told() == ["silent-drop!", "retry-level#1"]
+
+
+@pytest.mark.parametrize("reason", ["stop", "end_turn", "STOP", "completed"])
+def test_an_output_at_its_cap_that_ended_of_itself_is_whole(reason: str) -> None:
+    monitor = Monitor(only("silent-drop"))
+    monitor.send(checkpoint(1, output_tokens=512, output_cap=512, stop_reason=reason))
+    assert monitor.sent == []

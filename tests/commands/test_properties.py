@@ -191,6 +191,7 @@ def play(eras: list[Era], cut: Callable[[list[Incoming]], list[list[Incoming]]] 
 
 def read(batch: list[Incoming], now: int, states: dict[str, bytes], outputs: Outputs) -> None:
     folded = fold(batch, lambda key: decode_state(states[key]) if key in states else None, RULES, now)
+    assert folded.failures == {}, "a rule raised"
     outputs += folded.outputs
     for key, state in folded.states.items():
         if state is None:

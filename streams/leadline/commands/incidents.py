@@ -228,7 +228,8 @@ class _Settlement:
     def _fired_again(self, incident: Incident, finding: Finding) -> None:
         facts = named((*incident.facts, *finding.facts))
         mode = self.policy.mode(incident.rule)
-        incident = replace(incident, firings=incident.firings + 1, good_rounds=0, facts=facts, mode=mode)
+        extent = max(incident.extent, finding.extent)
+        incident = replace(incident, extent=extent, firings=incident.firings + 1, good_rounds=0, facts=facts, mode=mode)
         command = incident.command
         if command is not None:
             command = replace(command, repeats=command.repeats + 1)
@@ -245,6 +246,9 @@ class _Settlement:
             self._put(self._command(incident, finding.action, 1, finding.parameters, finding.message))
         elif command is None or command.kind != "retry-level":
             self._effect(incident, finding)
+        elif finding.action == "none":
+            if command.stage in (Stage.ACCEPTED, Stage.EFFECTIVE):
+                self._signal(incident, Signal.IMPROVED)  # It was made again, and what is left asks for nothing.
         elif finding.on_repeat is not None:
             if command.stage is Stage.ACCEPTED or command.repeats >= _REPEATS_WITHOUT_ACK:
                 again = f"{finding.message} (again after {command.kind})"

@@ -40,6 +40,7 @@ def opened(state: SessionState, finding: Finding, opened_by: str, policy: FleetP
         level=finding.level,
         call_input=finding.call_input,
         facts=finding.facts,
+        extent=finding.extent,
         cause=cause,
         traceparent=state.traceparent,
         tracestate=state.tracestate,

@@ -131,6 +131,8 @@ class Incident(Struct, frozen=True, omit_defaults=True, gc=False):
     call_input: int | None = None
     """Input of the summarizer call that opened it, in tokens (in spans where it gave no tokens)."""
     facts: tuple[str, ...] = ()
+    extent: int = 0
+    """The most that there was since it opened of what its rule counts (ungrounded summaries); 0 where it counts nothing."""
     firings: int = 1
     good_rounds: int = 0
     """Good rounds in a row since it last fired."""

@@ -37,6 +37,7 @@ class Finding(Struct, frozen=True, gc=False):
     exit: Exit
     improved: bool
     """Against the measurement at which the open incident began."""
+    extent: int = 0
     severity: Severity = "info"
     action: Action = "none"
     message: str = ""
@@ -113,7 +114,8 @@ def _stands(rule: Rule[V], view: V, known: Incident, subject: str, decision: Dec
         subject,
         decision,
         rule.exit(asked, decision),
-        rule.improved(view, known.opening),
+        _improved(rule, view, known),
+        _extent(rule, view) or 0,
         round=place.round,
         level=place.level,
         call_input=place.call_input,
@@ -131,7 +133,8 @@ def _fired(rule: Rule[V], view: V, known: Incident | None, subject: str, decisio
         subject,
         decision,
         Exit.STANDING,
-        rule.improved(view, known.opening if known is not None else None),
+        _improved(rule, view, known),
+        _extent(rule, view) or 0,
         rule.severity,
         rule.action(view),
         "" if told else bounded.said(rule.message(view)),
@@ -146,6 +149,17 @@ def _fired(rule: Rule[V], view: V, known: Incident | None, subject: str, decisio
         place.before,
         place.now,
     )
+
+
+def _extent(rule: Rule[V], view: V) -> int | None:
+    return None if rule.extent is None else rule.extent(view)
+
+
+def _improved(rule: Rule[V], view: V, known: Incident | None) -> bool:
+    if rule.improved(view, known.opening if known is not None else None):
+        return True
+    extent = _extent(rule, view)
+    return known is not None and extent is not None and extent < known.extent
 
 
 def _place(view: RoundView | CheckpointView | PresenceView) -> _Place:

@@ -234,7 +234,8 @@ def _measure(
     if state.fixed_tokens != event.fixed_tokens:
         state.fixed_tokens = event.fixed_tokens or 0
     if depth >= limit and at_limit(depth, limit, state.depth_cap):
-        state.pinned_rounds += 1
+        if no_progress.ran(event):
+            state.pinned_rounds += 1
     elif state.pinned_rounds:
         state.pinned_rounds = 0
     if state.stalled_rounds or no_progress.may_stall(event, prev):

@@ -151,6 +151,8 @@ class Rule(NamedTuple, Generic[V]):
     """Whether this view is better than the measurement at which the incident opened: the command is working."""
     facts: Callable[[V], tuple[str, ...]] = _no_facts
     """The facts that it is about, by id."""
+    extent: Callable[[V], int | None] | None = None
+    """How much there is of what the rule counts, ``None`` where the view does not tell. Less than the most is better too."""
     needs: int = 0
     """The signs (:mod:`leadline.detection.signs`) without any of which a measured round cannot make it fire; 0: nothing tells.
 

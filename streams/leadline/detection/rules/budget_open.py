@@ -6,9 +6,9 @@ no source span unseen. What the call says of its own success is not looked at.
 
 from __future__ import annotations
 
-from leadline.contracts.orders import Parameters
+from leadline.contracts.orders import Action, Parameters
 from leadline.detection.calls import stands_for
-from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, Rule, always
+from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, Rule
 
 __all__ = ["RULE"]
 
@@ -61,7 +61,7 @@ def message(view: CheckpointView) -> str:
     if (unread := _unread_tokens(view)) > 0:
         parts.append(f"{unread} of {view.checkpoint.declared_input_tokens} input tokens were not consumed")
     if not parts:
-        parts.append("more was consumed than was declared")
+        return f"counters disagree at level {level}: more was consumed or seen than was declared; count both the same way"
     return f"silent truncation at level {level}: {' and '.join(parts)}; summarize the level again"
 
 
@@ -89,10 +89,15 @@ def parameters(view: CheckpointView) -> Parameters:
     )
 
 
+def action(view: CheckpointView) -> Action:
+    """Counters that disagree show no loss: that is told, not commanded."""
+    return "none" if judge(view) is DISAGREE else "retry-level"
+
+
 RULE: Rule[CheckpointView] = Rule(
     name="budget-open",
     severity="critical",
-    action=always("retry-level"),
+    action=action,
     judge=judge,
     exit=leave,
     message=message,

@@ -1,7 +1,8 @@
 """``depth-pin``: the hierarchy stays at its depth limit; the next inversion is only a matter of rounds.
 
 Fires when the deepest summary has been at ``max_depth`` (and at depth >= 2) for more than 5 consecutive rounds
-(salience-inversion document, ``check_inversion``). A round at or below a cap that the monitor itself commanded is not pinned:
+(salience-inversion document, ``check_inversion``). A round in which no pass ran (skipped, held back, a rehydration) makes the
+hierarchy no deeper and does not count. A round at or below a cap that the monitor itself commanded is not pinned:
 it is what was asked for.
 """
 

@@ -32,16 +32,18 @@ def judge(view: RoundView) -> Decision:
 
 
 def leave(view: RoundView, decision: Decision) -> Exit:
-    """Over well above the floor, or after several rounds at it."""
+    """Over well above the floor, or after several rounds at it, or without a summary of summaries."""
     spans = view.now.distinct_source_spans
     if spans >= signals.span_exit(view.baseline_spans, view.policy):
         return Exit.OVER
-    return Exit.GOOD if spans >= signals.span_floor(view.baseline_spans, view.policy) else Exit.STANDING
+    # Of no tokens nothing is known.
+    return Exit.GOOD if decision is SHALLOW or decision is ABOVE else Exit.STANDING
 
 
 def improved(view: RoundView, opening: Measurement | None) -> bool:
-    """More spans than when it opened."""
-    return opening is not None and view.now.distinct_source_spans > opening.distinct_source_spans
+    """More spans than when it opened, or no summary of summaries any more."""
+    now = view.now
+    return now.summary_depth_max < _DEPTH or (opening is not None and now.distinct_source_spans > opening.distinct_source_spans)
 
 
 def message(view: RoundView) -> str:

@@ -28,9 +28,30 @@ RERANKED = Decision(True, "facts-re-ranked")
 CLEAN = Decision(False, "nothing-dropped")
 NOT_REPORTED = Decision(False, "not-reported")
 
-_CUT_OFF: Final = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"})
+_CUT_OFF: Final = frozenset(
+    {"length", "max_length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"}
+)
 """How the model APIs name a stop at the output limit."""
-_FAILED: Final = frozenset({"error", "content_filter", "refusal", "placeholder"})
+_FAILED: Final = frozenset(
+    {
+        "blocklist",
+        "content_filter",
+        "content_filtered",
+        "error",
+        "guardrail_intervened",
+        "malformed_function_call",
+        "placeholder",
+        "prohibited_content",
+        "recitation",
+        "refusal",
+        "safety",
+        "spii",
+    }
+)
+_ENDED: Final = frozenset(
+    {"complete", "completed", "end", "end_of_turn", "end_turn", "eos", "eos_token", "finished", "stop", "stop_sequence"}
+)
+"""How they name an end that the model chose. What is in none of the three lists says nothing of a cut."""
 
 
 _WHOLE: Final = "Summarize this level again: a whole summary that ends of itself, with each named fact carried along."
@@ -57,8 +78,8 @@ def _output(view: CheckpointView) -> Decision | None:
     given = checkpoint.declared_input_tokens or 0
     if given >= policy.placeholder_input_tokens and tokens <= policy.placeholder_tokens:
         return PLACEHOLDER
-    if reason:
-        return None  # It ended of itself.
+    if reason in _ENDED:
+        return None
     if checkpoint.output_cap and tokens >= checkpoint.output_cap:
         return AT_CAP
     return SAME_SIZE if view.same_size >= policy.same_size_calls and tokens >= policy.same_size_tokens else None

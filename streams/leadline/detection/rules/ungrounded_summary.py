@@ -84,6 +84,7 @@ RULE: Rule[RoundView] = Rule(
     judge=judge,
     needs=LISTED,
     may_fire=may_fire,
+    extent=_count,
     exit=leave,
     message=message,
     threshold=threshold,
