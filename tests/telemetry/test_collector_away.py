@@ -1,4 +1,4 @@
-"""A worker as users start it, whose collector hangs, or answers when nobody waits for it any more: one warning, verdicts, a good end."""
+"""A worker as users start it, whose collector hangs or answers too late: one warning, verdicts all the same, an end in time."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def late() -> Iterator[int]:
 def test_verdicts_come_one_warning_is_told_and_the_end_is_in_time(
     collector: str, bootstrap: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Past its drain deadline a worker ends itself with another code than 0."""
+    """Past its drain deadline a worker ends itself by force, and says so."""
     endpoint = f"http://127.0.0.1:{request.getfixturevalue(collector)}"
     topics = Topics(bootstrap)
     worker = RunningWorker(bootstrap, tmp_path / "worker", MONITOR, otlp_endpoint=endpoint, otlp_metrics=True).ready()
@@ -96,6 +96,7 @@ def test_verdicts_come_one_warning_is_told_and_the_end_is_in_time(
         topics.close()
         code = worker.stop()
     assert code == 0, worker.log
+    assert "stopping took longer" not in worker.log, worker.log
     assert worker.log.count(WARNING) == 1, worker.log
     assert endpoint in worker.log
     assert "Traceback" not in worker.log
