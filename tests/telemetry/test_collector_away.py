@@ -8,12 +8,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
 from leadline.contracts.codec import encode
 from leadline.telemetry.setup import EXPORT_S
 from tests.processors.running import MONITOR, RunningWorker, Topics, bodies, until
+from tests.support.ports import free_ports
 from tests.telemetry.watched import sunk
 
 pytestmark = [pytest.mark.broker, pytest.mark.e2e]
@@ -78,7 +80,14 @@ def test_verdicts_come_one_warning_is_told_and_the_end_is_in_time(
     """Past its drain deadline a worker ends itself by force, and says so."""
     endpoint = f"http://127.0.0.1:{request.getfixturevalue(collector)}"
     topics = Topics(bootstrap)
-    worker = RunningWorker(bootstrap, tmp_path / "worker", MONITOR, otlp_endpoint=endpoint, otlp_metrics=True).ready()
+    (port,) = free_ports(1)
+    options = {"otlp_endpoint": endpoint, "otlp_metrics": True, "http_port": port}
+    worker = RunningWorker(bootstrap, tmp_path / "worker", MONITOR, **options).ready()
+
+    def failures() -> float:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as page:
+            lines = page.read().decode().splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith("leadline_export_failures_total{"))
 
     def judged(session: str) -> bool:
         return session in {body["session_id"] for body in bodies(topics.read("leadline.violations"))}
@@ -92,6 +101,7 @@ def test_verdicts_come_one_warning_is_told_and_the_end_is_in_time(
         verdict("before")
         until("the warning", lambda: WARNING in worker.log)
         verdict("after")
+        until("another export that failed", lambda: failures() >= 2)
     finally:
         topics.close()
         code = worker.stop()
