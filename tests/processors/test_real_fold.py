@@ -73,6 +73,7 @@ def test_what_was_silenced_before_the_start_is_not_halted_by_a_backlog(fresh_boo
     topics.flush()
     running = RunningWorker(fresh_bootstrap, tmp_path, REAL)
     try:
+        running.ready()
         modes = {body["session_id"]: body["mode"] for body in until("2 inversions", lambda: inversions(topics, 2))}
         assert modes == {"known": "shadow", "other": "enforce"}
         assert running.stop() == worker.OK, running.log

@@ -74,7 +74,7 @@ async def test_all_of_them_hold_before_anything_is_judged(fresh_bootstrap: str) 
     empty = Source(fresh_bootstrap)
     told: list[str] = []
     await empty.read_first(told.append, lambda: False)
-    assert (empty.complete, empty.in_force, told) == (True, (), [""])
+    assert (empty.complete, empty.in_force, told[-1]) == (True, (), "")
     put(fresh_bootstrap, *(silence(number) for number in range(9)), silence(4, lifted=True))
     source = Source(fresh_bootstrap)
     await source.read_first(told.append, lambda: False)

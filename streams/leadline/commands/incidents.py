@@ -187,8 +187,7 @@ class _Settlement:
         if not self._has_room(finding):
             self.state.counts = replace(self.state.counts, overflow=self.state.counts.overflow + 1)
             return
-        # What others opened in the session's name must not have the ids of what its fleet opens.
-        opened_by = _opened_by(event, self.state, self.arrival) + (" signed" if self.state.taken_over else "")
+        opened_by = issue.opened_by(event, self.state, self.arrival)
         self.state.opened += 1
         incident = issue.opened(self.state, finding, opened_by, self.policy, self.now, self.cause)
         self.outputs.append(issue.violation(self.state, incident, finding, self.sent_at))
@@ -312,7 +311,7 @@ class _Settlement:
             return  # Stopping the agent was the last resort; the violation stays open for people.
         failed = incident.command
         assert failed is not None
-        finding = issue.unheeded(self.state, incident, failed, _WHY.get(signal, signal.value), self.policy)
+        finding = issue.unheeded(self.state, incident, failed, issue.WHY.get(signal, signal.value), self.policy)
         if not incident.releasing and self._stopping(finding.subject):
             return
         child = issue.opened(self.state, finding, f"{incident.incident_id}/{failed.kind}", self.policy, self.now, incident.cause)
@@ -394,26 +393,3 @@ class _Settlement:
             self._put(replace(incident, command=replace(command, deadline=self.now + self.policy.effect_ttl_ms)))
         else:
             self._signal(incident, Signal.DEADLINE)
-
-
-_WHY = {
-    Signal.DEADLINE: "no-acknowledgement-or-effect-in-time",
-    Signal.NO_EFFECT: "acknowledged-without-effect",
-    Signal.REFUSED: "refused",
-    Signal.EXPIRED: "expired-at-the-agent",
-}
-
-
-def _opened_by(event: Event, state: SessionState, arrival: Arrival | None) -> str:
-    """What names the opening on every replay: the round, the event's id, or the last event before the silence."""
-    if isinstance(event, Round):
-        if arrival in (Arrival.DUPLICATE, Arrival.LATE):
-            # The round has been there before, and so may have been an incident that it opened.
-            counts = state.counts
-            return f"again {counts.duplicates + counts.late + counts.stale_epoch}"
-        # A round that was taken back or done again may open what it opened before.
-        return f"r{event.round}" + (f" again {state.counts.superseded}" if state.counts.superseded else "")
-    if isinstance(event, Tick):
-        return f"after {state.last_seen}"
-    # An agent may use an event id twice; two incidents must not have one id.
-    return f"{event.event_id}#{state.opened}"

@@ -6,18 +6,33 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from leadline.commands.lifecycle import Signal
 from leadline.contracts import ids
+from leadline.contracts.codec import Event
+from leadline.contracts.events import Round
 from leadline.contracts.manual import Manual
-from leadline.contracts.orders import Action, Cause, Command, CommandKind, Parameters, Violation
+from leadline.contracts.orders import Action, Cause, Command, CommandKind, Parameters, Tick, Violation
 from leadline.contracts.session_state import CommandState, Incident, SessionState, Stage
 from leadline.contracts.text import safe
 from leadline.contracts.times import format_ms
 from leadline.detection.observe import Finding
 from leadline.detection.policy import FleetPolicy
+from leadline.detection.rounds import Arrival
 from leadline.detection.rules import UNHEEDED
 from leadline.detection.rules.base import Decision, Exit
 
-__all__ = ["MANUAL", "RELEASED_BY_HAND", "WITHDRAWN", "by_hand", "command", "opened", "subject_of", "unheeded", "violation"]
+__all__ = [
+    "MANUAL",
+    "RELEASED_BY_HAND",
+    "WITHDRAWN",
+    "by_hand",
+    "command",
+    "opened",
+    "opened_by",
+    "subject_of",
+    "unheeded",
+    "violation",
+]
 
 
 MANUAL: Final = "manual"
@@ -25,6 +40,14 @@ MANUAL: Final = "manual"
 RELEASED_BY_HAND: Final = "released by hand"
 WITHDRAWN: Final = "withdrawn"
 """How the reason of a ``resume`` begins that no measurement led to: a person's word, or a rule that is enforced no more."""
+
+WHY: Final = {
+    Signal.DEADLINE: "no-acknowledgement-or-effect-in-time",
+    Signal.NO_EFFECT: "acknowledged-without-effect",
+    Signal.REFUSED: "refused",
+    Signal.EXPIRED: "expired-at-the-agent",
+}
+"""Why a command counts as unheeded."""
 
 
 def opened(state: SessionState, finding: Finding, opened_by: str, policy: FleetPolicy, now: int, cause: Cause) -> Incident:
@@ -169,3 +192,23 @@ def unheeded(state: SessionState, parent: Incident, failed: CommandState, why: s
         round=state.last_round,
         now=state.window[-1].measured() if state.window else None,
     )
+
+
+def opened_by(event: Event, state: SessionState, arrival: Arrival | None) -> str:
+    """What names the opening on every replay: the round, the event's id, or the last event before the silence."""
+    # What others opened in the session's name must not have the ids of what its fleet opens.
+    return _opened_by(event, state, arrival) + (" signed" if state.taken_over else "")
+
+
+def _opened_by(event: Event, state: SessionState, arrival: Arrival | None) -> str:
+    if isinstance(event, Round):
+        if arrival in (Arrival.DUPLICATE, Arrival.LATE):
+            # The round has been there before, and so may have been an incident that it opened.
+            counts = state.counts
+            return f"again {counts.duplicates + counts.late + counts.stale_epoch}"
+        # A round that was taken back or done again may open what it opened before.
+        return f"r{event.round}" + (f" again {state.counts.superseded}" if state.counts.superseded else "")
+    if isinstance(event, Tick):
+        return f"after {state.last_seen}"
+    # An agent may use an event id twice; two incidents must not have one id.
+    return f"{event.event_id}#{state.opened}"
