@@ -115,7 +115,7 @@ def test_a_reader_that_failed_says_so_and_begins_again(fresh_bootstrap: str, mon
     written.publish(feed)
     well = False
 
-    class Failing(Consumer):
+    class Failing(Consumer):  # type: ignore[misc]
         def poll(self, *_: Any) -> Any:
             raise KafkaException(KafkaError(KafkaError._FAIL))
 
