@@ -9,8 +9,11 @@ JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); [ $$n -gt
 export PYTHONDONTWRITEBYTECODE :=
 ADAPTERS := .venv-adapters
 ADAPTER_PINS := tests/agent/adapters/constraints.txt
+OPENHANDS := .venv-openhands
+OPENHANDS_PINS := tests/agent/adapters/constraints-openhands.txt
+PYTHON312 ?= python3.12
 
-.PHONY: help setup demo test long-test browser-test screenshots lint format kafka-test observability-test deploy-test chaos adapters-test clean soak
+.PHONY: help setup demo test long-test browser-test screenshots lint format kafka-test observability-test deploy-test chaos adapters-test openhands-test clean soak
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -51,6 +54,15 @@ $(ADAPTERS)/.installed: pyproject.toml $(ADAPTER_PINS)
 adapters-test: $(ADAPTERS)/.installed  ## Run the adapters' tests against the real frameworks, in a venv of their own
 	LEADLINE_TEST_ADAPTERS=all $(ADAPTERS)/bin/python -m pytest -n $(JOBS) --dist loadgroup tests/agent/adapters $(ARGS)
 
+$(OPENHANDS)/.installed: pyproject.toml $(OPENHANDS_PINS)
+	$(PYTHON312) -m venv $(OPENHANDS)
+	$(OPENHANDS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement $(OPENHANDS_PINS) --editable .
+	$(OPENHANDS)/bin/python -m pip check
+	@touch $@
+
+openhands-test: $(OPENHANDS)/.installed  ## Run the OpenHands adapter's tests, in a venv of their own (needs Python 3.12: PYTHON312=...)
+	LEADLINE_TEST_ADAPTERS=openhands $(OPENHANDS)/bin/python -m pytest -n $(JOBS) --dist loadgroup tests/agent/adapters -k openhands $(ARGS)
+
 deploy-test: $(STAMP)  ## Check the chart, the image's recipe and the compose file with helm, hadolint and the schemas, which it fetches
 	@$(BIN)/python -m tests.helm.tools
 	$(BIN)/python -m pytest -n 2 -rs tests/helm tests/deploy $(ARGS)
@@ -82,4 +94,4 @@ format: $(STAMP)  ## Rewrite the code in the project's style
 
 clean:  ## Remove everything that can be made again
 	find streams tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
-	rm -rf $(VENV) $(ADAPTERS) .cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(ADAPTERS) $(OPENHANDS) .cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -6,7 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from tests.agent.adapters.rigs import NAMES
+from tests.agent.adapters.rigs import APART, NAMES
 
 ROOT = Path(__file__).resolve().parents[3]
 DIFFERENT = ("opentelemetry-", "python-dateutil")
@@ -26,8 +26,8 @@ def test_the_adapters_constraints_differ_only_where_they_say_so() -> None:
 
 def test_each_adapter_is_an_extra_whose_packages_are_pinned() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    own = pinned(Path(__file__).with_name("constraints.txt"))
     for name in NAMES:
+        own = pinned(Path(__file__).with_name(f"constraints-{name}.txt" if name in APART else "constraints.txt"))
         for package in extras[name.replace("_", "-")]:
             wanted = re.split(r"[<>=\[; ]", package)[0]
             assert wanted == "leadline" or wanted in own, package

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from leadline.agent import State
 from leadline.agent.adapters.conversations import Conversations
 from leadline.contracts.events import Round
+from leadline.errors import SessionHalted
 from tests.agent.adapters.rigs import rig_of
 from tests.agent.adapters.rigs.base import Brain
 from tests.processors.running import REAL, RunningWorker, Topics, until
@@ -231,7 +233,29 @@ def google_adk(brain: Brain) -> tuple[dict[str, Any], Callable[[Example, str], N
     return {"model": FakeLlm(model="fake", brain=brain)}, lambda one, text: asyncio.run(run(one, text))
 
 
-OTHERS = {"deepagents": deepagents, "strands": strands, "pydantic-ai": pydantic_ai, "google-adk": google_adk}
+def openhands(brain: Brain) -> tuple[dict[str, Any], Callable[[Example, str], None]]:
+    from openhands.sdk.conversation.exceptions import ConversationRunError
+
+    from tests.agent.adapters.rigs.openhands import fake_llm
+
+    def turn(one: Example, text: str) -> None:
+        try:
+            one.names["ask"](text)
+        except ConversationRunError as error:
+            # 1,000 spans that never were can't be brought back: the monitor goes on to stop the agent.
+            assert isinstance(error.__cause__, SessionHalted)  # noqa: PT017
+            assert one.watch.of(str(one.names["conversation"].id)).stopped
+
+    return {"llm": fake_llm(brain), "workspace": tempfile.mkdtemp()}, turn
+
+
+OTHERS = {
+    "deepagents": deepagents,
+    "strands": strands,
+    "pydantic-ai": pydantic_ai,
+    "google-adk": google_adk,
+    "openhands": openhands,
+}
 
 
 @pytest.mark.parametrize("name", OTHERS)
