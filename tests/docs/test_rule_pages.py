@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from leadline.commands import incidents
+from leadline.commands import issue
 from leadline.contracts.session_state import Counts
 from leadline.detection import signals
 from leadline.detection.policy import FleetPolicy
@@ -72,7 +72,7 @@ def test_the_reasons_are_those_of_the_code(rule: str) -> None:
 
 def test_the_reasons_of_escalation_are_those_of_the_code() -> None:
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| yes \| .+ \|$", section(UNHEEDED, "Reasons"), re.MULTILINE)
-    assert set(rows) == set(incidents._WHY.values())
+    assert set(rows) == set(issue.WHY.values())
 
 
 @pytest.mark.parametrize("rule", RULE_NAMES)
