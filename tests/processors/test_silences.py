@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
-from confluent_kafka import Producer
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from leadline.contracts.codec import encode
 from leadline.contracts.manual import Silence
@@ -99,6 +101,18 @@ async def test_a_topic_that_cannot_be_read_yet_is_waited_for_with_a_sentence(fre
     while not told.empty():
         said = told.get_nowait()
     assert (said, source.complete) == ("", True)
+
+
+def test_only_what_is_said_of_the_topic_keeps_it_from_being_read() -> None:
+    """The client looks for its group's coordinator, which it has no use for."""
+
+    def said(code: int, topic: str | None) -> Any:
+        return SimpleNamespace(error=lambda: KafkaError(code), topic=lambda: topic, partition=lambda: 0)
+
+    source = Source()
+    source._look_at(said(KafkaError.GROUP_AUTHORIZATION_FAILED, None))
+    with pytest.raises(KafkaException):
+        source._look_at(said(KafkaError.TOPIC_AUTHORIZATION_FAILED, SilenceSource.topic))
 
 
 async def test_a_stop_ends_the_waiting() -> None:

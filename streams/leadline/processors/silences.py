@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -139,7 +138,8 @@ class SilenceSource:
 
     def _connected(self) -> Any:
         if self._client is None:
-            group = {"group.id": f"{self._settings.app_id}-silences-{uuid.uuid4().hex}", "enable.auto.commit": False}
+            # No member of the group; its name is demanded, looked up, and the only one that this client may use.
+            group = {"group.id": self._settings.app_id, "enable.auto.commit": False, "enable.auto.offset.store": False}
             reads = {"auto.offset.reset": "earliest", "enable.partition.eof": True, "fetch.wait.max.ms": 100, "log_level": 0}
             client = Consumer({**client_configs(self._settings).confluent, **group, **reads})
             try:
@@ -167,7 +167,8 @@ class SilenceSource:
             self.take(message.value())
         elif error.code() == KafkaError._PARTITION_EOF:
             self._unread.discard(message.partition())
-        else:
+        elif message.topic() is not None:
+            # What the client says of its group and of that one's coordinator is not about what is read.
             raise KafkaException(error)
 
     def _drop(self) -> None:
