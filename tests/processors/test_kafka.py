@@ -40,6 +40,14 @@ def node(kafka: brokers.ApacheKafka, _clean: None) -> Iterator[brokers.ApacheKaf
 
 
 @pytest.fixture
+def fresh_kafka(broker: brokers.Broker, request: pytest.FixtureRequest) -> str:
+    """Apache Kafka with no topics of Leadline's, for one test."""
+    if broker.kind != "kafka":
+        pytest.skip("needs Apache Kafka: set LEADLINE_TEST_BROKERS=kafka")
+    return str(request.getfixturevalue("fresh_bootstrap"))
+
+
+@pytest.fixture
 def topics(node: brokers.ApacheKafka) -> Iterator[Topics]:
     opened = Topics(node.bootstrap)
     yield opened
@@ -211,13 +219,13 @@ def partitions(running: RunningWorker) -> list[int]:
 
 
 @pytest.mark.parametrize("place", ["after-outputs", "after-store"])
-def test_a_worker_that_was_frozen_and_wakes_up(fresh_bootstrap: str, tmp_path: Path, place: str) -> None:
+def test_a_worker_that_was_frozen_and_wakes_up(fresh_kafka: str, tmp_path: Path, place: str) -> None:
     """Frozen between two steps of a write, it loses its partitions in its sleep, and goes on with that write when it wakes up:
     that must not undo anything. It joins again, and what both have made in the end is what the log leads to."""
-    topics = Topics(fresh_bootstrap)
+    topics = Topics(fresh_kafka)
     options: dict[str, Any] = {"instance_id": "", "session_timeout_s": 6}
-    one = RunningWorker(fresh_bootstrap, tmp_path / "one", test_fault=f"{place}:1:stop", **options).ready()
-    two = RunningWorker(fresh_bootstrap, tmp_path / "two", **options)
+    one = RunningWorker(fresh_kafka, tmp_path / "one", test_fault=f"{place}:1:stop", **options).ready()
+    two = RunningWorker(fresh_kafka, tmp_path / "two", **options)
     try:
         two.ready()
         until("two workers that share the work", lambda: len(partitions(one)) == len(partitions(two)) == 2)
@@ -259,13 +267,13 @@ def copied(running: RunningWorker, partition: int) -> int:
         database.close()
 
 
-def test_a_standby_copy_takes_over(fresh_bootstrap: str, tmp_path: Path) -> None:
+def test_a_standby_copy_takes_over(fresh_kafka: str, tmp_path: Path) -> None:
     """The changelog of the partitions of the worker that dies is emptied before: the states that the other one goes on from can
     only be those of its standby copies. The states count rounds, so that one that began anew would show."""
-    topics = Topics(fresh_bootstrap)
+    topics = Topics(fresh_kafka)
     options: dict[str, Any] = {"session_timeout_s": 6, "standby_replicas": 1}
-    one = RunningWorker(fresh_bootstrap, tmp_path / "one", **{**options, "instance_id": "one"}).ready()
-    two = RunningWorker(fresh_bootstrap, tmp_path / "two", **{**options, "instance_id": "two"})
+    one = RunningWorker(fresh_kafka, tmp_path / "one", **{**options, "instance_id": "one"}).ready()
+    two = RunningWorker(fresh_kafka, tmp_path / "two", **{**options, "instance_id": "two"})
     try:
         two.ready()
         until("two workers that share the work", lambda: len(partitions(one)) == len(partitions(two)) == 2)
@@ -274,7 +282,7 @@ def test_a_standby_copy_takes_over(fresh_bootstrap: str, tmp_path: Path) -> None
         settled(topics, 90)
         ends = {number: end for number, end in topics.ends("leadline.sessions").items() if number in partitions(one)}
         until("standby copies", lambda: all(copied(two, number) >= end - 1 for number, end in ends.items()))
-        admin = AdminClient({"bootstrap.servers": fresh_bootstrap, "log_level": 2})
+        admin = AdminClient({"bootstrap.servers": fresh_kafka, "log_level": 2})
         # Of a topic that is only compacted nobody may delete records.
         entry = ConfigEntry("cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, "leadline.sessions", incremental_configs=[entry])
