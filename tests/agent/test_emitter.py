@@ -161,7 +161,7 @@ def test_a_round_that_is_too_long_is_sent_without_its_list_of_summaries() -> Non
     ("event", "reason"),
     [
         (round_event("half a pair \ud800"), DropReason.UNENCODABLE),
-        (round_event(raw_tokens=2**70), DropReason.UNENCODABLE),
+        (round_event(raw_tokens=2**70), DropReason.MALFORMED),
         (round_event(raw_tokens=-1), DropReason.MALFORMED),
         (round_event("x" * 257), DropReason.MALFORMED),
         (round_event(""), DropReason.MALFORMED),

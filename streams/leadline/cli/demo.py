@@ -61,18 +61,38 @@ def demo(
     served = (is_terminal() and not absent) if dashboard is None else dashboard
     options = Options(agents, seed, duration, bootstrap, create_topics, served)
     fleet = plans(options)
-    # Asked to end, it ends like at Ctrl-C: everything that was started is stopped in order.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    ending = _Ending()
     view = _View(f"leadline demo: {agents} agents", console(stderr=as_json))
     with view:
         for one in fleet:
             view.set_kind(one.session_id, one.agent_id, one.kind)
-        report = run(options, fleet, view, view.serve)
+        report = run(options, fleet, view, view.serve, ending.check)
     if as_json:
         emit_json(report.as_json())
     else:
         report.show(console())
     return exits.OK if report.ok else exits.FAILED
+
+
+class _Ending:
+    """Asked to end, by SIGTERM as by Ctrl-C, the demo stops everything that was started, in order.
+
+    Where an interrupt is raised inside a callback of the client library it is lost: so that it was asked is kept, too.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._told)
+
+    def _told(self, number: int, frame: object) -> None:
+        self._asked = True
+        raise KeyboardInterrupt
+
+    def check(self) -> None:
+        """Raises ``KeyboardInterrupt`` where it was lost."""
+        if self._asked:
+            raise KeyboardInterrupt
 
 
 class _View(LiveView):

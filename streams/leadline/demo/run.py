@@ -79,8 +79,15 @@ def plans(options: Options) -> list[AgentPlan]:
     ]
 
 
-def run(options: Options, agents: list[AgentPlan], viewer: Viewer, opened: Callable[[str], object] = str) -> Report:
-    """Run the demo to its end and judge it. Blocks for ``seconds`` and some ten more. ``opened`` is told the dashboard's address.
+def run(
+    options: Options,
+    agents: list[AgentPlan],
+    viewer: Viewer,
+    opened: Callable[[str], object] = str,
+    go_on: Callable[[], object] = bool,
+) -> Report:
+    """Run the demo to its end and judge it. Blocks for ``seconds`` and some ten more. ``opened`` is told the dashboard's address;
+    ``go_on`` is asked while the fleet runs, and raises where it should not.
 
     Raises :class:`leadline.errors.LeadlineError` with one sentence when a part cannot be started or dies. Whatever happens,
     ``KeyboardInterrupt`` too, nothing that was started is left running.
@@ -105,7 +112,7 @@ def run(options: Options, agents: list[AgentPlan], viewer: Viewer, opened: Calla
         # Undone first: all are told to stop before the first is waited for.
         stack.callback(lambda: _stop(fleets, worker))
         fleets.extend(_fleet(options, settings.bootstrap, agents[number::_PROCESSES]) for number in range(_PROCESSES))
-        results = _watch(options, worker, fleets, observer, viewer)
+        results = _watch(options, worker, fleets, observer, viewer, go_on)
         if not observer.wait_until(lambda seen: _all_ended(seen, agents), _ENDED_S):
             viewer.note("the monitor has not seen the end of every session")
         report = judge(agents, results, observer.observed, seconds=time.monotonic() - began, broker=broker)
@@ -179,12 +186,15 @@ def _stop(fleets: list[Child], worker: Child) -> None:
         child.wait()
 
 
-def _watch(options: Options, worker: Child, fleets: list[Child], observer: Observer, viewer: Viewer) -> list[AgentResult]:
+def _watch(
+    options: Options, worker: Child, fleets: list[Child], observer: Observer, viewer: Viewer, go_on: Callable[[], object]
+) -> list[AgentResult]:
     """Wait for the fleet's end and collect what the agents say of themselves."""
     began = time.monotonic()
     deadline = began + options.seconds + _CLOSING_S
     noted = 0
     while any(child.exit_code is None for child in fleets):
+        go_on()
         if worker.exit_code is not None:
             raise BrokerError(f"the monitor worker ended early with code {worker.exit_code}: {worker.tail()}")
         if observer.error is not None:
