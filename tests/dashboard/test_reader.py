@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from leadline.contracts.codec import encode
@@ -75,6 +75,22 @@ def test_a_reader_that_stopped_says_so_for_ever(fresh_bootstrap: str) -> None:
         until(lambda: len(asked) > probes + 1)  # One whole look at the ends of the topics lies between.
         assert reader.reading().error == "reading stopped: ZeroDivisionError"
         assert reader.reading().stopped
+
+
+def test_partitions_that_have_no_leader_yet_are_waited_for(fresh_bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of a topic that was just made: twice the broker is not the leader, then it is."""
+    begin, answers = Reader._begin, [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE]
+
+    def leaderless(self: Reader) -> None:
+        if answers:
+            raise KafkaException(KafkaError(answers.pop()))
+        begin(self)
+
+    monkeypatch.setattr(Reader, "_begin", leaderless)
+    Topics(fresh_bootstrap)
+    with reading(fresh_bootstrap, FleetView()) as (reader, _):
+        assert reader.wait_restored(30)
+    assert answers == []
 
 
 def test_topics_that_are_made_anew_are_read_anew(fresh_bootstrap: str) -> None:

@@ -23,6 +23,7 @@ from leadline.settings import Settings, client_configs, no_broker
 __all__ = ["Reader", "Reading", "consumer_config"]
 
 _REACH_S: Final = 10.0
+_LEADERLESS: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
 _PROBE_S: Final = 1.0
 _BATCH: Final = 2_000
 _RECENT: Final = 10_000
@@ -95,7 +96,7 @@ class Reader:
         self._client: Any = Consumer(consumer_config(settings) | {"error_cb": self._on_error})
         self._admin: Any = AdminClient({**client_configs(settings).confluent, "log_level": 0})
         try:
-            self._begin()
+            self._begin_soon()
         except KafkaException as error:
             self._client.close()
             raise no_broker(settings, _REACH_S, error.args[0].str()) from None
@@ -132,6 +133,18 @@ class Reader:
         self._stop.set()
         for thread in self._threads:
             thread.join(5.0)
+
+    def _begin_soon(self) -> None:
+        """As :meth:`_begin`, once the partitions have their leaders: those of a topic that was just made are still without."""
+        deadline = time.monotonic() + _REACH_S
+        while True:
+            try:
+                self._begin()
+            except KafkaException as error:
+                if error.args[0].code() not in _LEADERLESS or time.monotonic() > deadline or self._stop.wait(0.1):
+                    raise
+            else:
+                return
 
     def _begin(self) -> None:
         """Read from the start. Raises what the constructor says."""
