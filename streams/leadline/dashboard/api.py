@@ -127,12 +127,7 @@ class _Api:
 
     async def stream(self, _request: Request) -> Response:
         """The fleet page's stream; see :class:`leadline.dashboard.hub.Hub`."""
-
-        async def events() -> AsyncIterator[ServerSentEvent]:
-            async for message in self._parts.hub.follow():
-                yield ServerSentEvent(message)
-
-        return EventSourceResponse(events(), ping=_PING_S)
+        return EventSourceResponse(self._parts.hub.follow(), ping=_PING_S)
 
     async def session(self, request: Request) -> Response:
         """Everything about ``session`` of ``agent`` (of any agent where none is named)."""

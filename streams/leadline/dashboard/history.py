@@ -41,6 +41,8 @@ _MOST_CALLS: Final = 500
 _MOST_OTHERS: Final = 500
 """Acknowledgements, starts, ends: so few that an old one must not give way to a new round."""
 _BATCH: Final = 2_000
+_LOOK_BACK: Final = {"max.partition.fetch.bytes": 4 * 1024 * 1024}
+"""All that a session's page looks back at is of one partition."""
 _ASK_S: Final = 5.0
 
 
@@ -165,7 +167,7 @@ class History:
 
     def _read(self) -> None:
         """Until told to stop. Raises whatever goes wrong."""
-        client: Any = Consumer(consumer_config(self._settings))
+        client: Any = Consumer(consumer_config(self._settings) | _LOOK_BACK)
         followed: set[int] = set()
         try:
             while not self._stop.is_set():

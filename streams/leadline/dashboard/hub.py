@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +15,8 @@ from leadline.dashboard.view import Changes, FleetView
 __all__ = ["Hub"]
 
 _EVERY_S: Final = 0.5
+_ROWS: Final = 2_500
+"""Sessions in one message at most: a page that has to read all of a large fleet at once stands still meanwhile."""
 _PATIENCE: Final = 20
 """Updates that a page may be behind before it is cut off; it connects again and gets everything anew."""
 
@@ -23,7 +25,8 @@ class Hub:
     """``run`` turns changes into messages; ``follow`` gives one page everything there is, then the changes.
 
     A message is one JSON object: ``kind`` (``everything`` or ``changes``), ``who`` and ``rows`` as in
-    :mod:`leadline.dashboard.rows`, ``gone`` slots, ``timings``, and ``reading`` (how current it is; ``now`` by this clock).
+    :mod:`leadline.dashboard.rows`, ``gone`` slots, ``more`` (whether what belongs to it follows in the next), ``timings``, and
+    ``reading`` (how current it is; ``now`` by this clock). It comes as a server-sent event, in bytes: encoded once for all pages.
     """
 
     def __init__(
@@ -39,7 +42,7 @@ class Hub:
         self._reading = reading
         self._now = now
         self._every_s = every_s
-        self._pages: set[asyncio.Queue[str | None]] = set()
+        self._pages: set[asyncio.Queue[list[bytes] | None]] = set()
 
     @property
     def pages(self) -> int:
@@ -54,20 +57,22 @@ class Hub:
                 changes = self._view.take_changes()
                 timings = self._timings()
             if self._pages:
-                self._hand_out(self._encode("changes", changes, timings))
+                self._hand_out(list(self._encode("changes", changes, timings)))
 
-    async def follow(self) -> AsyncIterator[str]:
+    async def follow(self) -> AsyncIterator[bytes]:
         """Messages for one page, until it goes away or falls behind."""
-        queue: asyncio.Queue[str | None] = asyncio.Queue(_PATIENCE)
+        queue: asyncio.Queue[list[bytes] | None] = asyncio.Queue(_PATIENCE)
         with self._lock:
             everything = self._view.everything()
             timings = self._timings()
         # Changes that are taken from here on are of what the page has already, or newer.
         self._pages.add(queue)
         try:
-            yield self._encode("everything", everything, timings, self._view.vocabulary())
-            while (message := await queue.get()) is not None:
+            for message in self._encode("everything", everything, timings, self._view.vocabulary()):
                 yield message
+            while (messages := await queue.get()) is not None:
+                for message in messages:
+                    yield message
         finally:
             self._pages.discard(queue)
 
@@ -76,14 +81,14 @@ class Hub:
         for queue in list(self._pages):
             self._drop(queue)
 
-    def _hand_out(self, message: str) -> None:
+    def _hand_out(self, messages: list[bytes]) -> None:
         for queue in list(self._pages):
             try:
-                queue.put_nowait(message)
+                queue.put_nowait(messages)
             except asyncio.QueueFull:
                 self._drop(queue)
 
-    def _drop(self, queue: asyncio.Queue[str | None]) -> None:
+    def _drop(self, queue: asyncio.Queue[list[bytes] | None]) -> None:
         self._pages.discard(queue)
         while not queue.empty():
             queue.get_nowait()
@@ -93,15 +98,24 @@ class Hub:
         now = self._now()
         return {**self._view.timings(), "monitor": self._view.monitor(now), "silences": self._view.silences_now(now)}
 
-    def _encode(self, kind: str, changes: Changes, timings: dict[str, Any], more: dict[str, Any] | None = None) -> str:
-        reading = self._reading()
-        message = {
-            "kind": kind,
-            "who": changes.who,
-            "rows": changes.rows,
-            "gone": changes.gone,
-            "timings": timings,
-            "reading": {**reading._asdict(), "now": self._now()},
-            **(more or {}),
-        }
-        return msgspec.json.encode(message).decode()
+    def _encode(
+        self, kind: str, changes: Changes, timings: dict[str, Any], words: dict[str, Any] | None = None
+    ) -> Iterator[bytes]:
+        """One message, or several where there are many sessions; the first says who is gone, and ``words``."""
+        # Of a session that is new both are there, its name and its row: they go together.
+        named = {who.slot: who for who in changes.who}
+        starts = range(0, max(1, len(changes.rows)), _ROWS)
+        for number, start in enumerate(starts):
+            rows = changes.rows[start : start + _ROWS]
+            who = [named.pop(row.slot) for row in rows if row.slot in named] if named else []
+            message = {
+                "kind": "changes" if number else kind,
+                "who": who,
+                "rows": rows,
+                "gone": () if number else changes.gone,
+                "more": number < len(starts) - 1,
+                "timings": timings,
+                "reading": {**self._reading()._asdict(), "now": self._now()},
+                **({} if number else words or {}),
+            }
+            yield b"data: " + msgspec.json.encode(message) + b"\r\n\r\n"

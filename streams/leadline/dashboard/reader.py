@@ -25,6 +25,8 @@ __all__ = ["Reader", "Reading", "consumer_config"]
 _REACH_S: Final = 10.0
 _LEADERLESS: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
 _PROBE_S: Final = 1.0
+_GATHER_MS: Final = 100
+"""Records are read in batches of what has come in this time."""
 _BATCH: Final = 2_000
 _RECENT: Final = 10_000
 """Violations that are read back at the start, over all partitions."""
@@ -58,6 +60,10 @@ def consumer_config(settings: Settings) -> dict[str, Any]:
         "enable.partition.eof": True,
         "auto.offset.reset": "earliest",
         "fetch.wait.max.ms": 100,
+        # A partition is asked again once what it gave has been taken, not at once: under load that would be a request for every
+        # few records, and most of what this process costs.
+        "queued.min.messages": 1,
+        "fetch.queue.backoff.ms": _GATHER_MS,
         "queued.max.messages.kbytes": 8_192,
         "log_level": 0,
     }
@@ -206,6 +212,8 @@ class Reader:
                 ends = self._ends
                 if ends is not None and all(self._positions.get(place, 0) >= end for place, end in ends[1].items()):
                     self._as_of = ends[0]
+                if messages and len(messages) < _BATCH and self._as_of is not None:
+                    self._stop.wait(_GATHER_MS / 1000)
         except Exception as error:
             # The page stays, says so, and shows how old it is.
             self._fatal = f"reading stopped: {type(error).__name__}"

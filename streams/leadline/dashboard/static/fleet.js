@@ -2,7 +2,7 @@
 
 import { html, render, nothing } from "/static/vendor/lit-html/lit-html.js";
 import { repeat } from "/static/vendor/lit-html/directives/repeat.js";
-import { CALM, Fleet, IN_FLIGHT, OPEN, ROW, WHO, compare, follow } from "/static/store.js";
+import { CALM, Fleet, IN_FLIGHT, OPEN, ROW, WHO, compare, first, follow } from "/static/store.js";
 import { act, silences } from "/static/act.js";
 import { Strip, told } from "/static/strip.js";
 import { clock, duration, number, plural, ratio, sessionLink, shown } from "/static/text.js";
@@ -16,28 +16,43 @@ export function fleetPage(main, context) {
   let by = context.filters().get("color") === "ratio" ? "ratio" : "state";
   let strip = null;
   let pointed = null;
-  let scheduled = false;
+  let frame = 0;
+  let stale = false;
+  let entries = [];
+  let openNow = [];
+  let left = [];
 
-  const schedule = () => {
-    if (scheduled) return;
-    scheduled = true;
-    requestAnimationFrame(() => {
-      scheduled = false;
-      draw();
-    });
-  };
+  // A part of the page a frame, so that the browser can answer to somebody between them.
+  const PARTS = [drawHead, drawStrip, drawPanels, drawSessions];
+
+  function schedule() {
+    stale = true;
+    if (!frame) frame = requestAnimationFrame(step);
+  }
+
+  function step() {
+    frame = 0;
+    if (!left.length) {
+      if (!stale) return;
+      stale = false;
+      left = [...PARTS];
+    }
+    left.shift()();
+    if (left.length || stale) frame = requestAnimationFrame(step);
+  }
+
   const set = (name, value) => {
     context.setFilter(name, value);
+    left = [];
     schedule();
   };
   const open = ({ who }) => context.go(sessionLink(who[WHO.session], who[WHO.agent]));
 
-  function draw() {
+  function drawHead() {
     const filters = context.filters();
-    const entries = fleet.matching(filters);
-    const counts = countStates(fleet.matching(filters, "state"), fleet.conditions);
-    const openNow = incidentsOf(entries);
-    const underway = openNow.filter(({ one }) => IN_FLIGHT.has(one[OPEN.stage]));
+    const { found, counts } = fleet.matching(filters);
+    entries = found;
+    openNow = incidentsOf(entries);
     render(
       html`
         <h1 class="hidden">Fleet</h1>
@@ -59,20 +74,34 @@ export function fleetPage(main, context) {
             <canvas tabindex="0" role="application" aria-roledescription="heat strip"
               aria-label="${entries.length} sessions, a cell each, grouped by fleet. Arrow keys move, Enter opens. The table below says the same."></canvas>
           </div>
-          ${fleet.loaded && !entries.length ? html`<p class="none">${fleet.who.size ? "No session matches the filters." : "No session is known yet: start an agent that reports, or wait for the monitor."}</p>` : nothing}
+          ${fleet.loaded && !entries.length ? html`<p class="none">${fleet.size ? "No session matches the filters." : "No session is known yet: start an agent that reports, or wait for the monitor."}</p>` : nothing}
         </section>
-        <div class="two">
-          ${incidentPanel(openNow, context)} ${commandPanel(underway, fleet.timings, context)}
-        </div>
-        ${silences(fleet.timings?.silences, context)} ${sessionTable(entries, context)}
+        <div class="panels"></div>
+        <section class="panel sessions" aria-label="Sessions"></section>
       `,
       main,
     );
+  }
+
+  function drawStrip() {
     if (!strip) strip = new Strip(main.querySelector("canvas"), open, (entry) => {
       pointed = entry;
       schedule();
     });
     strip.show(entries, by);
+  }
+
+  function drawPanels() {
+    const underway = openNow.filter(({ one }) => IN_FLIGHT.has(one[OPEN.stage]));
+    render(
+      html`<div class="two">${incidentPanel(openNow, context)} ${commandPanel(underway, fleet.timings, context)}</div>
+        ${silences(fleet.timings?.silences, context)}`,
+      main.querySelector(".panels"),
+    );
+  }
+
+  function drawSessions() {
+    render(sessionTable(entries, context), main.querySelector("section.sessions"));
   }
 
   function paint(how) {
@@ -82,12 +111,13 @@ export function fleetPage(main, context) {
 
   const stop = follow("/api/stream", context.freshness, (message) => {
     fleet.take(message);
-    schedule();
+    if (!fleet.coming) schedule();
   });
   document.title = "Leadline";
-  draw();
+  for (const part of PARTS) part();
   return () => {
     stop();
+    cancelAnimationFrame(frame);
     strip?.close();
   };
 }
@@ -96,12 +126,6 @@ export function fleetPage(main, context) {
 function watched(monitor, context) {
   if (!monitor?.silent) return nothing;
   return html`<p class="alarm" role="alert">No monitor watches ${monitor.silent === monitor.partitions ? "this fleet" : `${monitor.silent} of ${monitor.partitions} partitions`}: the last sign of life came ${duration(context.freshness.now() - monitor.since)} ago. What you see is how it was then.</p>`;
-}
-
-function countStates(entries, conditions) {
-  const counts = new Map(conditions.map((word) => [word, 0]));
-  for (const { word } of entries) counts.set(word, (counts.get(word) ?? 0) + 1);
-  return counts;
 }
 
 function tiles(counts) {
@@ -164,17 +188,17 @@ function incidentPanel(found, context) {
 
 function commandPanel(found, timings, context) {
   const now = context.freshness.now();
-  const oldest = [...found].sort((one, other) => compare(one.one[OPEN.issuedAt], other.one[OPEN.issuedAt]));
+  const oldest = first(found, SHOWN.commands, (one, other) => compare(one.one[OPEN.issuedAt], other.one[OPEN.issuedAt]));
   return html`<section class="panel" aria-label="Commands in flight">
     <header><h2>Commands in flight <span class="badge">${number(found.length)}</span></h2>${timingsLine(timings)}</header>
     ${oldest.length ? html`<div class="scroll"><table>
       <thead><tr><th scope="col">Command</th><th scope="col">Session</th><th scope="col">Stage</th><th scope="col" class="num">Age</th></tr></thead>
-      <tbody>${repeat(oldest.slice(0, SHOWN.commands), ({ one }) => one[OPEN.id], ({ who, one }) => html`<tr>
+      <tbody>${repeat(oldest, ({ one }) => one[OPEN.id], ({ who, one }) => html`<tr>
         <td>${one[OPEN.kind]}${one[OPEN.attempt] > 1 ? html` <span class="tag">attempt ${one[OPEN.attempt]}</span>` : nothing}</td>
         <td class="id"><a href=${sessionLink(who[WHO.session], who[WHO.agent])}>${shown(who[WHO.session], 48)}</a></td>
         <td>${stage(one[OPEN.stage])}</td>
         <td class="num ${now - one[OPEN.issuedAt] > 60000 ? "late" : ""}" title=${clock(one[OPEN.issuedAt])}>${duration(now - one[OPEN.issuedAt])}</td>
-      </tr>`)}</tbody></table></div>${more(oldest.length, SHOWN.commands)}` : html`<p class="none">No command is waiting to be heeded.</p>`}
+      </tr>`)}</tbody></table></div>${more(found.length, SHOWN.commands)}` : html`<p class="none">No command is waiting to be heeded.</p>`}
   </section>`;
 }
 
@@ -194,26 +218,38 @@ export function stage(now) {
   return html`<span class="stage" title=${now}>${STAGES.map((name, n) => html`<i class=${n <= reached ? "on" : ""}></i>`)} ${now}</span>`;
 }
 
+/** What of a session does not change from round to round, made once. */
+function said(entry) {
+  const { who } = entry;
+  entry.said ??= {
+    link: sessionLink(who[WHO.session], who[WHO.agent]), session: shown(who[WHO.session], 60), agent: shown(who[WHO.agent], 40), fleet: shown(who[WHO.fleet], 40),
+  };
+  return entry.said;
+}
+
+function graver(one, other) {
+  return CALM.has(one.word) - CALM.has(other.word) || one.row[ROW.condition] - other.row[ROW.condition] || compare(one.who[WHO.session], other.who[WHO.session]);
+}
+
 function sessionTable(entries, context) {
   const now = context.freshness.now();
-  const order = entries
-    .map((entry) => ({ entry, calm: CALM.has(entry.word), rank: entry.row[ROW.condition] }))
-    .sort((one, other) => one.calm - other.calm || one.rank - other.rank || compare(one.entry.who[WHO.session], other.entry.who[WHO.session]))
-    .slice(0, SHOWN.sessions)
-    .map(({ entry }) => entry);
-  return html`<section class="panel" aria-label="Sessions">
-    <header><h2>Sessions</h2><p class="soft">the troubled ones first</p></header>
+  return html`<header><h2>Sessions</h2><p class="soft">the troubled ones first</p></header>
     <div class="scroll"><table class="sessions">
       <thead><tr><th scope="col">Session</th><th scope="col" class="wide">Agent</th><th scope="col" class="wide">Fleet</th><th scope="col">State</th><th scope="col">Raw ratio</th><th scope="col" class="num">Spans</th><th scope="col" class="num wide">Depth</th><th scope="col" class="num wide">Round</th><th scope="col" class="wide">Open</th><th scope="col" class="num">Seen</th></tr></thead>
-      <tbody>${repeat(order, ({ who }) => who[WHO.slot], ({ who, row, word }) => html`<tr>
-        <td class="id"><a href=${sessionLink(who[WHO.session], who[WHO.agent])}>${shown(who[WHO.session], 60)}</a></td>
-        <td class="id wide">${shown(who[WHO.agent], 40)}</td><td class="wide">${shown(who[WHO.fleet], 40)}</td>
+      <tbody>${repeat(first(entries, SHOWN.sessions, graver), ({ who }) => who[WHO.slot], (entry) => sessionRow(entry, now))}</tbody></table></div>${more(entries.length, SHOWN.sessions)}`;
+}
+
+function sessionRow(entry, now) {
+  const { row, word } = entry;
+  const { link, session, agent, fleet } = said(entry);
+  return html`<tr>
+        <td class="id"><a href=${link}>${session}</a></td>
+        <td class="id wide">${agent}</td><td class="wide">${fleet}</td>
         <td>${state(word)}</td><td class="ratio">${gauge(row[ROW.ratio])}</td>
         <td class="num">${number(row[ROW.spans])}</td><td class="num wide">${row[ROW.depth] ?? "?"}</td><td class="num wide">${number(row[ROW.round])}</td>
-        <td class="wide">${[...new Set(row[ROW.open].map((one) => shown(one[OPEN.rule], 40)))].join(", ")}</td>
+        <td class="wide">${row[ROW.open].length ? [...new Set(row[ROW.open].map((one) => shown(one[OPEN.rule], 40)))].join(", ") : ""}</td>
         <td class="num soft">${duration(now - row[ROW.seen])}</td>
-      </tr>`)}</tbody></table></div>${more(entries.length, SHOWN.sessions)}
-  </section>`;
+      </tr>`;
 }
 
 export function state(word) {

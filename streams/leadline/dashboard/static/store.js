@@ -86,62 +86,105 @@ export class Fleet {
   constructor() {
     this.conditions = [];
     this.rules = [];
-    this.who = new Map();
-    this.rows = new Map();
     this.timings = null;
-    this.ordered = [];
     this.loaded = false;
+    /** By slot: {who, row, word, said}; `said` is kept by whoever shows it. An entry stays the same object while its session keeps its name. */
+    this.entries = new Map();
+    this.coming = null;
+    this.ordered = [];
+    this.unordered = false;
+    this.names = [];
+  }
+
+  get size() {
+    return this.entries.size;
   }
 
   take(message) {
     if (message.kind === "everything") {
-      // Slots are one server's own names: after another connection nothing old holds.
-      this.who.clear();
-      this.rows.clear();
+      // Slots are one server's own names: after another connection nothing old holds. It stays until all of the new has come.
+      this.coming = new Map();
       this.conditions = message.conditions;
       this.rules = message.rules;
-      this.loaded = true;
     }
-    for (const who of message.who) this.who.set(who[WHO.slot], who);
-    for (const row of message.rows) this.rows.set(row[ROW.slot], row);
-    for (const slot of message.gone) {
-      this.who.delete(slot);
-      this.rows.delete(slot);
+    const entries = this.coming ?? this.entries;
+    for (const who of message.who) {
+      const known = entries.get(who[WHO.slot]);
+      entries.set(who[WHO.slot], { who, row: known?.row ?? null, word: known?.word ?? "", said: null });
+      this.unordered = true;
     }
+    for (const row of message.rows) {
+      const entry = entries.get(row[ROW.slot]);
+      if (!entry) continue;
+      entry.row = row;
+      entry.word = this.conditions[row[ROW.condition]];
+    }
+    for (const slot of message.gone) this.unordered = entries.delete(slot) || this.unordered;
     this.timings = message.timings;
-    if (message.who.length || message.gone.length || message.kind === "everything") this.order();
+    if (!this.coming || message.more) return;
+    this.entries = this.coming;
+    this.coming = null;
+    this.unordered = this.loaded = true;
   }
 
   /** By fleet, then in order of appearance: a cell keeps its place while it lives. */
   order() {
-    this.ordered = [...this.who.values()].sort((one, other) => compare(one[WHO.fleet], other[WHO.fleet]) || one[WHO.slot] - other[WHO.slot]);
+    if (!this.unordered) return;
+    this.unordered = false;
+    const fleets = new Map();
+    for (const entry of this.entries.values()) {
+      const name = entry.who[WHO.fleet];
+      if (!fleets.has(name)) fleets.set(name, []);
+      fleets.get(name).push(entry);
+    }
+    this.names = [...fleets.keys()].sort(compare);
+    this.ordered = this.names.flatMap((name) => fleets.get(name).sort((one, other) => one.who[WHO.slot] - other.who[WHO.slot]));
   }
 
   fleets() {
-    return [...new Set(this.ordered.map((who) => who[WHO.fleet]))];
+    this.order();
+    return this.names;
   }
 
-  /** Sessions that the filters leave, as {who, row, word}; `except` is a filter that does not count. */
-  matching(filters, except = "") {
-    const asked = (name) => (name === except ? "" : filters.get(name) ?? "");
-    const [fleet, state, rule, agent] = ["fleet", "state", "rule", "agent"].map(asked);
-    const words = asked("q").toLowerCase();
+  /** Sessions that the filters leave. `counts`: how many there are by state, whatever state is asked for. */
+  matching(filters) {
+    this.order();
+    const asked = (name) => filters.get(name) ?? "";
+    const [fleet, state, rule, agent, words] = [asked("fleet"), asked("state"), asked("rule"), asked("agent").toLowerCase(), asked("q").toLowerCase()];
+    const counts = new Map(this.conditions.map((word) => [word, 0]));
     const found = [];
-    for (const who of this.ordered) {
-      if (fleet && who[WHO.fleet] !== fleet) continue;
-      if (agent && !who[WHO.agent].toLowerCase().includes(agent.toLowerCase())) continue;
-      if (words && !who[WHO.session].toLowerCase().includes(words)) continue;
-      const row = this.rows.get(who[WHO.slot]);
+    for (const entry of this.ordered) {
+      const { who, row, word } = entry;
       if (!row) continue;
-      const word = this.conditions[row[ROW.condition]];
-      if (state && word !== state) continue;
+      if (fleet && who[WHO.fleet] !== fleet) continue;
+      if (agent && !who[WHO.agent].toLowerCase().includes(agent)) continue;
+      if (words && !who[WHO.session].toLowerCase().includes(words)) continue;
       if (rule && !row[ROW.open].some((one) => one[OPEN.rule] === rule)) continue;
-      found.push({ who, row, word });
+      counts.set(word, (counts.get(word) ?? 0) + 1);
+      if (!state || word === state) found.push(entry);
     }
-    return found;
+    return { found, counts };
   }
 }
 
 export function compare(one, other) {
   return one < other ? -1 : one > other ? 1 : 0;
+}
+
+/** The first `most` of `values` in the order of `before(one, other)` (negative: one comes first), without sorting all of them. */
+export function first(values, most, before) {
+  const kept = [];
+  for (const value of values) {
+    if (kept.length === most && before(value, kept[most - 1]) >= 0) continue;
+    let low = 0;
+    let high = kept.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (before(value, kept[middle]) < 0) high = middle;
+      else low = middle + 1;
+    }
+    kept.splice(low, 0, value);
+    if (kept.length > most) kept.pop();
+  }
+  return kept;
 }

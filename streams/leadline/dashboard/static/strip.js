@@ -2,10 +2,11 @@
 // the table of sessions below it says the same in text.
 
 import { ROW, WHO } from "/static/store.js";
-import { ratio, shown } from "/static/text.js";
+import { number, ratio, shown } from "/static/text.js";
 
 const GROW = { least: 3, most: 26 };
 const HEAD = 20;
+const HOLLOW = " hollow";
 
 export class Strip {
   /** `onOpen(entry)` when a cell is chosen; `onPoint(entry | null)` when one is pointed at. */
@@ -16,6 +17,11 @@ export class Strip {
     this.blocks = [];
     this.by = "state";
     this.at = -1;
+    this.shape = "";
+    this.drawn = [];
+    this.ring = document.createElement("div");
+    this.ring.className = "ring";
+    canvas.after(this.ring);
     this.colors();
     canvas.addEventListener("pointermove", (event) => this.point(this.find(event)));
     canvas.addEventListener("pointerleave", () => this.point(-1));
@@ -34,6 +40,7 @@ export class Strip {
     this.watch.observe(canvas.parentElement);
     this.themed = () => {
       this.colors();
+      this.shape = "";
       this.draw();
     };
     addEventListener("themechange", this.themed);
@@ -47,7 +54,6 @@ export class Strip {
   colors() {
     const style = getComputedStyle(document.documentElement);
     const read = (name) => style.getPropertyValue(name).trim();
-    this.ink = read("--ink");
     this.soft = read("--soft");
     this.ground = read("--panel");
     this.ofState = new Map();
@@ -65,7 +71,10 @@ export class Strip {
     const pointed = this.entries[this.at]?.who[WHO.slot];
     this.entries = entries;
     this.by = by;
-    this.at = pointed === undefined ? -1 : entries.findIndex((entry) => entry.who[WHO.slot] === pointed);
+    if (pointed !== undefined && entries[this.at]?.who[WHO.slot] !== pointed) {
+      this.at = entries.findIndex((entry) => entry.who[WHO.slot] === pointed);
+      this.onPoint(entries[this.at] ?? null);
+    }
     this.draw();
   }
 
@@ -100,39 +109,58 @@ export class Strip {
     return Math.max(top, size);
   }
 
+  /** All of it, where cells have moved; else only those that look different than when they were last drawn. */
   draw() {
     const width = this.canvas.parentElement.clientWidth;
     if (!width) return;
     const height = this.layout(width);
     const scale = devicePixelRatio || 1;
-    if (this.canvas.width !== Math.round(width * scale) || this.canvas.height !== Math.round(height * scale)) {
+    const pen = this.canvas.getContext("2d");
+    const shape = JSON.stringify([width, height, scale, this.size, this.blocks]);
+    if (shape !== this.shape) {
+      this.shape = shape;
+      this.drawn = [];
+      // This empties it, also where the size is what it was.
       this.canvas.width = Math.round(width * scale);
       this.canvas.height = Math.round(height * scale);
+      pen.setTransform(scale, 0, 0, scale, 0, 0);
+      this.titles(pen);
     }
-    const pen = this.canvas.getContext("2d");
-    pen.setTransform(scale, 0, 0, scale, 0, 0);
-    pen.clearRect(0, 0, width, height);
+    this.cells(pen);
+    this.mark();
+  }
+
+  titles(pen) {
     pen.font = "600 12px system-ui, sans-serif";
     pen.textBaseline = "alphabetic";
-    const { size } = this;
-    const gap = size >= 14 ? 2 : size >= 5 ? 1 : 0.5;
-    const side = size - gap;
+    pen.fillStyle = this.soft;
+    for (const block of this.blocks) {
+      if (block.name) pen.fillText(`${shown(block.name, 60)}  ${number(block.end - block.start)}`, 0, block.top - 6);
+    }
+  }
+
+  cells(pen) {
+    const { size, drawn } = this;
+    const side = this.side();
     // Cells of one colour are drawn together: a path each, instead of a change of colour for every cell.
     const groups = new Map();
     for (const block of this.blocks) {
-      if (block.name) {
-        pen.fillStyle = this.soft;
-        pen.fillText(`${shown(block.name, 60)}  ${(block.end - block.start).toLocaleString()}`, 0, block.top - 6);
-      }
       for (let index = block.start; index < block.end; index++) {
-        const color = this.color(this.entries[index]);
-        if (!groups.has(color)) groups.set(color, []);
-        groups.get(color).push(index, block);
+        const look = this.look(this.entries[index]);
+        if (look === drawn[index]) continue;
+        if (drawn[index] !== undefined) {
+          const { x, y } = this.place(index, block);
+          pen.clearRect(x, y, size, size);
+        }
+        drawn[index] = look;
+        if (!groups.has(look)) groups.set(look, []);
+        groups.get(look).push(index, block);
       }
     }
     const rounded = size >= 10;
-    for (const [color, list] of groups) {
-      pen.fillStyle = color;
+    const hole = Math.max(1, side * 0.36);
+    for (const [look, list] of groups) {
+      pen.fillStyle = look.replace(HOLLOW, "");
       if (rounded) pen.beginPath();
       for (let n = 0; n < list.length; n += 2) {
         const { x, y } = this.place(list[n], list[n + 1]);
@@ -140,25 +168,35 @@ export class Strip {
         else pen.fillRect(x, y, side, side);
       }
       if (rounded) pen.fill();
-    }
-    // Not by colour alone: a session that the monitor has stopped is hollow.
-    if (size >= 5) {
+      if (!look.endsWith(HOLLOW)) continue;
       pen.fillStyle = this.ground;
-      const hole = Math.max(1, side * 0.36);
-      for (const block of this.blocks) {
-        for (let index = block.start; index < block.end; index++) {
-          if (this.entries[index].word !== "halted") continue;
-          const { x, y } = this.place(index, block);
-          pen.fillRect(x + (side - hole) / 2, y + (side - hole) / 2, hole, hole);
-        }
+      for (let n = 0; n < list.length; n += 2) {
+        const { x, y } = this.place(list[n], list[n + 1]);
+        pen.fillRect(x + (side - hole) / 2, y + (side - hole) / 2, hole, hole);
       }
     }
-    if (this.at >= 0 && this.at < this.entries.length) {
-      const { x, y } = this.place(this.at, this.block(this.at));
-      pen.strokeStyle = this.ink;
-      pen.lineWidth = 2;
-      pen.strokeRect(x - 1, y - 1, side + 2, side + 2);
-    }
+  }
+
+  /** The cell that is pointed at has a ring, which lies over the canvas. */
+  mark() {
+    const on = this.at >= 0 && this.at < this.entries.length;
+    this.ring.hidden = !on;
+    if (!on) return;
+    const { x, y } = this.place(this.at, this.block(this.at));
+    const { style } = this.ring;
+    style.width = style.height = `${this.side() + 4}px`;
+    style.transform = `translate(${x - 2}px, ${y - 2}px)`;
+  }
+
+  /** Of a cell, without the gap to the next. */
+  side() {
+    return this.size - (this.size >= 14 ? 2 : this.size >= 5 ? 1 : 0.5);
+  }
+
+  /** Not by colour alone: a session that the monitor has stopped is hollow. */
+  look(entry) {
+    const color = this.color(entry);
+    return entry.word === "halted" && this.size >= 5 ? color + HOLLOW : color;
   }
 
   color({ row, word }) {
@@ -195,7 +233,7 @@ export class Strip {
     this.at = index;
     this.canvas.classList.toggle("pointing", index >= 0);
     this.onPoint(index >= 0 ? this.entries[index] : null);
-    this.draw();
+    this.mark();
   }
 }
 

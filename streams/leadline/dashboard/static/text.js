@@ -34,7 +34,8 @@ export function clock(ms) {
   return (then.toDateString() === new Date().toDateString() ? CLOCK : DAY).format(then);
 }
 
-export const number = (value) => (value === null || value === undefined ? "?" : value.toLocaleString());
+const NUMBER = new Intl.NumberFormat();
+export const number = (value) => (value === null || value === undefined ? "?" : NUMBER.format(value));
 export const ratio = (value) => (value === null || value === undefined ? "?" : value.toFixed(2));
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 
