@@ -127,6 +127,18 @@ def test_a_summary_without_any_ground_stays_unless_it_is_to_be_dropped() -> None
     assert done.after.ungrounded_summaries == 0
 
 
+def test_a_summary_without_any_ground_gives_its_place_to_its_sources_where_all_come_back() -> None:
+    """The second has room for two of its four: it stays, on those."""
+    whole, _ = grown(("blind", 4, 1))
+    whole.evict([f"blind{n}" for n in range(4)])
+    done = rehydrate(whole, lambda span: 100, Bounds(), drop_ungrounded=True)
+    assert (done.replaced, len(done.restored)) == (("blind",), 4)
+    part, _ = grown(("blind", 4, 1))
+    part.evict([f"blind{n}" for n in range(4)])
+    done = rehydrate(part, lambda span: 100, Bounds(token_budget=250), drop_ungrounded=True)
+    assert (done.replaced, len(done.restored), done.after.ungrounded_summaries) == ((), 2, 0)
+
+
 def test_no_target_at_all_does_nothing() -> None:
     ledger, archive = grown(("wide", 4, 1))
     assert rehydrate(ledger, archive.get, Bounds()).restored == ()

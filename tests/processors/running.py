@@ -43,6 +43,7 @@ class RunningWorker:
 
     def __init__(self, bootstrap: str, folder: Path, command: Sequence[str] = FAKE, **options: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self.bootstrap = bootstrap
         self.folder = folder
         self.ready_file = folder / "ready.json"
         self.ready_file.unlink(missing_ok=True)

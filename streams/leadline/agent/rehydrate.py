@@ -96,7 +96,8 @@ def rehydrate(
     the targets still don't hold, room is made: first by what goes without losing a source span, then by summaries that
     bring the ratio down, and by items that hold more room than spans. What ``restore`` raises counts as "cannot".
 
-    ``drop_ungrounded``: a retained summary without any reachable leaf gets one back, or goes. ``archives``: the texts of raw
+    ``drop_ungrounded``: a retained summary without any reachable leaf gets one back, or goes; where all of them come back, it
+    gives its place to them. ``archives``: the texts of raw
     spans that leave stay where ``restore`` finds them, so that summaries still lead to them; otherwise only copies of raw
     spans leave without loss.
     """
@@ -153,7 +154,8 @@ class _Work:
             for leaf in leaves:
                 if self._ledger.grounded(summary_id) or self._squeeze_in(leaf, [summary_id]):
                     break
-            if not self._ledger.grounded(summary_id):
+            # What nothing could check has nothing to say beside its whole input.
+            if not self._ledger.grounded(summary_id) or not self._ledger.missing(summary_id):
                 self._replace(summary_id)
         self._now = self._ledger.measure()
 

@@ -169,6 +169,11 @@ class Session(Commanded):
         """The working set as it is now; pass it as ``before`` to :meth:`compacted`."""
         return self.ledger.measure()
 
+    @property
+    def free_tokens(self) -> int:
+        """What still fits into the budget."""
+        return max(0, self._token_budget - (self.fixed_tokens or 0) - self.measure().total_tokens)
+
     @contextmanager
     def compaction(self, trigger: str = "budget") -> Iterator[None]:
         """A compaction pass as a block: measured before and after, reported when it ends, as ``failed`` when it raises."""

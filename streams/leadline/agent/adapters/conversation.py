@@ -11,13 +11,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from leadline.agent.adapters.entries import Archive, Call, Entry
+from leadline.agent.adapters.moments import Look, Made, Retry
 from leadline.agent.control import State
 from leadline.agent.session import Session
-from leadline.agent.signals import Signals
 from leadline.contracts.orders import Command
 
 __all__ = ["Conversation", "Look", "Retry"]
@@ -25,36 +24,6 @@ __all__ = ["Conversation", "Look", "Retry"]
 _CALLS_KEPT: Final = 32
 _SUMMARIES_KEPT: Final = 64
 _ADOPTED_DEPTH: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A working set at one moment."""
-
-    signals: Signals
-    ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    level: int
-    summary_id: str
-    given: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """A level that is to be summarized again: ``entries`` are its whole input; ``replaces`` is the summary that it takes the
-    place of, empty where it takes that of its input."""
-
-    command: Command
-    level: int
-    replaces: str
-    entries: tuple[Entry, ...]
-
-    @property
-    def payloads(self) -> list[Any]:
-        return [entry.payload for entry in self.entries]
 
 
 class Conversation:
@@ -68,7 +37,9 @@ class Conversation:
         self._present: dict[str, Entry] = {}
         self._summaries: dict[str, Entry] = {}
         """The summaries made last, retained or not."""
-        self._calls: deque[_Made] = deque(maxlen=_CALLS_KEPT)
+        self._calls: deque[Made] = deque(maxlen=_CALLS_KEPT)
+        self._reopened: dict[str, Retry] = {}
+        """By command: its level's input is in the working set, and the framework's own next pass over it is the answer."""
         self._groups: dict[str, str] = {}
         self._members: dict[str, list[str]] = {}
 
@@ -119,19 +90,23 @@ class Conversation:
             seen = set(given if call.seen is None else call.seen)
             asked = list(dict.fromkeys((*given, *dropped)))
             read = [item for item in asked if item in seen]
-            safe = self._leaves(read) | self._leaves(item for item in present if item in ledger)
-            lost = [leaf for item in dropped if item not in seen for leaf in self._leaves([item]) if leaf not in safe]
+            held = [] if call.void else read
+            safe = self._leaves(held) | self._leaves(item for item in present if item in ledger)
+            lost = [leaf for item in dropped if item not in held for leaf in self._leaves([item]) if leaf not in safe]
             lost = list(dict.fromkeys(lost))
             if fresh:
-                known = [leaf for leaf in lost if leaf not in read and not ledger.is_summary(leaf)]
-                self._add_summary(fresh[0], [*read, *known])
+                known = [leaf for leaf in lost if leaf not in held and not ledger.is_summary(leaf)]
+                self._add_summary(fresh[0], [*held, *known])
             for item in dropped:
                 self._leave(item)
             ledger.evict([item for item in lost if not ledger.retained(item)])
             self._take_in(after)
             if fresh:
-                self._report_call(fresh[0].id, call, asked, read, lost)
-                self._calls.append(_Made(self._depth(fresh[0].id), fresh[0].id, tuple(asked)))
+                again = self._answering(read)
+                level, retry_of = (None, "") if again is None else (again.level, again.command.command_id)
+                unseen = self._without(lost, read)
+                self._report_call(fresh[0].id, call, asked, read, unseen, level=level, retry_of=retry_of)
+                self._calls.append(Made(self._depth(fresh[0].id), fresh[0].id, tuple(asked)))
             raw = [item for item in lost if not ledger.is_summary(item)]
             self.session.compacted(trigger, before=look.signals, dropped_spans=len(raw))
             return True
@@ -190,6 +165,8 @@ class Conversation:
         with self._lock:
             self.session.poll()
             for command in self.session.retries:
+                if command.command_id in self._reopened:
+                    continue
                 found = self._retry(command)
                 if found is not None:
                     return found
@@ -210,9 +187,26 @@ class Conversation:
             for gone in [retry.replaces] if retry.replaces else ids:
                 self._leave(gone)
                 self._present.pop(gone, None)
-            lost = [leaf for leaf in self._leaves(ids) if leaf not in self._leaves(read)]
-            self._calls.append(_Made(retry.level, summary.id, tuple(ids)))
+            if call.void:
+                ledger.evict([leaf for leaf in self._leaves(ids) if not ledger.retained(leaf)])
+            lost = self._without(self._leaves(ids), read)
+            self._calls.append(Made(retry.level, summary.id, tuple(ids)))
             self._report_call(summary.id, call, ids, read, lost, level=retry.level, retry_of=retry.command.command_id)
+
+    def reopen(self, retry: Retry) -> bool:
+        """For a framework that cannot be asked for a level again: its input takes the summary's place in the working set, and the
+        next pass that has all of it before it answers the command. ``False``: there is no room for it."""
+        with self._lock:
+            ledger = self.session.ledger
+            if retry.replaces:
+                back = [entry.id for entry in retry.entries if not ledger.retained(entry.id)]
+                if sum(map(ledger.tokens, back)) - ledger.tokens(retry.replaces) > self.session.free_tokens:
+                    return False
+                ledger.restore(back)
+                self._leave(retry.replaces)
+                self._present = {item: self._entry(item) for item in ledger}
+            self._reopened[retry.command.command_id] = retry
+            return True
 
     def refuse(self, retry: Retry, why: str) -> None:
         """The level could not be summarized again."""
@@ -319,6 +313,13 @@ class Conversation:
 
     # -- inside: the monitor's wishes
 
+    def _answering(self, read: Iterable[str]) -> Retry | None:
+        """The level that a pass over these has summarized again, by itself."""
+        pending = {command.command_id for command in self.session.retries}
+        self._reopened = {name: retry for name, retry in self._reopened.items() if name in pending}
+        read = set(read)
+        return next((retry for retry in self._reopened.values() if read.issuperset(entry.id for entry in retry.entries)), None)
+
     def _retry(self, command: Command) -> Retry | None:
         ledger = self.session.ledger
         level = command.parameters.level
@@ -373,6 +374,11 @@ class Conversation:
     def _leaves(self, ids: Iterable[str]) -> set[str]:
         """Leaf spans at or below; a summary that stands on nothing known counts as a leaf itself."""
         return set(self._walk(ids))
+
+    def _without(self, leaves: Iterable[str], ids: Iterable[str]) -> list[str]:
+        """Those of ``leaves`` that are not below ``ids``."""
+        below = self._leaves(ids)
+        return [leaf for leaf in leaves if leaf not in below]
 
     def _walk(self, ids: Iterable[str]) -> Iterator[str]:
         ledger = self.session.ledger

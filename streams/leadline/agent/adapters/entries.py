@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from leadline.agent.coverage import is_placeholder
+
 __all__ = ["ARCHIVE_SPANS", "Archive", "ArchiveFactory", "Call", "Entry", "MemoryArchive", "Origin", "approximate_tokens"]
 
 ARCHIVE_SPANS: Final = 20_000
@@ -58,6 +60,11 @@ class Call:
     output_tokens: int | None = None
     output_cap: int | None = None
     stop_reason: str | None = None
+
+    @property
+    def void(self) -> bool:
+        """Whether what was written is no summary: nothing at all, or an error in its place. It leads to no source."""
+        return self.text is not None and not self.opaque and (not self.text.strip() or is_placeholder(self.text))
 
 
 class Archive(Protocol):

@@ -108,8 +108,11 @@ class LeadlinePlugin(BasePlugin):
             else:
                 conversation.hold(look)
         retry = conversation.retry()
-        while retry is not None:
-            conversation.refuse(retry, "ADK decides by itself which events it summarizes")
+        while retry is not None:  # ADK decides by itself when it summarizes: its next summarizer call is given them again.
+            if conversation.reopen(retry):
+                self._put_back(run)
+            else:
+                conversation.refuse(retry, "there is no room for the input of that level in the requests")
             retry = conversation.retry()
         return conversation.stopped
 
@@ -203,6 +206,17 @@ class LeadlinePlugin(BasePlugin):
                 return self._name(known)
         return short_id(event.id)
 
+    def unfolded(self, run: _Run, events: list[Any]) -> list[Any]:
+        """What the summarizer is to be given: where the summary that it would start from gave way to its events, those."""
+        if not events:
+            return events
+        seed = self.name_of(run, events[0])
+        back = run.expanded.get(seed, [seed])
+        if seed in back:
+            return events
+        known = {short_id(event.id): event for event in run.session.events}
+        return [*(known[name] for name in back if name in known), *events[1:]]
+
     def report(self, run: _Run, look: Look, call: Call, made: Any) -> None:
         run.expanded = {}
         run.conversation.compacted("budget", look, self._entries(run, [made]), call)
@@ -228,7 +242,7 @@ class _MonitoredSummarizer(BaseEventsSummarizer):
 
     async def maybe_summarize_events(self, *, events: list[Any]) -> Any:
         plugin = self._plugin
-        run, look, call, vetoed = None, None, Call(), False
+        run, look, call, vetoed, given = None, None, Call(), False, events
         with plugin.watch.harmless("looking at what is to be summarized"):
             run = plugin.run_of(events)
             if run is not None:
@@ -237,11 +251,12 @@ class _MonitoredSummarizer(BaseEventsSummarizer):
                 if vetoed:
                     run.conversation.hold(look)
                 else:
-                    self._note(run, call, events)
+                    given = plugin.unfolded(run, events)
+                    self._note(run, call, given)
         if vetoed:
             return None
         try:
-            made = await self._inner.maybe_summarize_events(events=events)
+            made = await self._inner.maybe_summarize_events(events=given)
         except Exception:
             if run is not None and look is not None:
                 with plugin.watch.harmless("reporting a failed compaction"):
@@ -249,11 +264,13 @@ class _MonitoredSummarizer(BaseEventsSummarizer):
             raise
         if run is not None and look is not None:
             with plugin.watch.harmless("reporting a compaction"):
+                if made is not None and given is not events:  # It covers all that it was to be made of.
+                    _compaction(made).start_timestamp = min(_compaction(made).start_timestamp, events[0].timestamp)
                 self._report(run, look, call, made)
         return made
 
     def _note(self, run: _Run, call: Call, events: list[Any]) -> None:
-        names = {plugin_name: event for event in events for plugin_name in [self._plugin.name_of(run, event)]}
+        names = {self._plugin.name_of(run, event): event for event in events}
         call.given = list(names)
         call.declared_tokens = sum(self._plugin.tokens(event.content) for event in events)
         if isinstance(self._inner, LlmEventSummarizer):

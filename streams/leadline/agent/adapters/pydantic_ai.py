@@ -88,10 +88,13 @@ class MonitoredHistory(ProcessHistory[Any]):
         with self._watch.harmless("looking at the messages"):
             turn = self._look(ctx, request_context.messages)
             vetoed = not turn.conversation.may_compact()
-            if vetoed:
-                self._obey(turn, ctx, request_context)
-            else:
-                self._answer(turn.conversation)
+            if self._reopen(turn.conversation) or (vetoed and turn.conversation.rehydrate()):
+                # As ProcessHistory writes what its processor returns: into this request and into the run's history.
+                request_context.messages = [*_systems(request_context.messages), *turn.conversation.working()]
+                ctx.messages[:] = request_context.messages
+                turn = self._look(ctx, request_context.messages)
+            elif vetoed:
+                turn.conversation.hold(turn.look)
         if vetoed:
             return request_context
         token = _TURN.set(turn)
@@ -109,22 +112,19 @@ class MonitoredHistory(ProcessHistory[Any]):
                 self._report(turn, request_context.messages)
         return request_context
 
-    def _obey(self, turn: _Turn, ctx: Any, request_context: Any) -> None:
-        self._answer(turn.conversation)
-        if turn.conversation.rehydrate():
-            # As ProcessHistory writes what its processor returns: into this request and into the run's history.
-            request_context.messages = [*_systems(request_context.messages), *turn.conversation.working()]
-            ctx.messages[:] = request_context.messages
-        else:
-            turn.conversation.hold(turn.look)
-
     @staticmethod
-    def _answer(conversation: Conversation) -> None:
-        """A processor cannot be asked for a level again: it decides itself what it summarizes."""
+    def _reopen(conversation: Conversation) -> bool:
+        """A processor cannot be asked for a level again, as it decides itself what it summarizes: its input goes back into the
+        history, which the processor compacts anew. Whether the history changed by that."""
+        changed = False
         retry = conversation.retry()
         while retry is not None:
-            conversation.refuse(retry, "a history processor cannot be asked to summarize a level again")
+            if not conversation.reopen(retry):
+                conversation.refuse(retry, "there is no room for the input of that level, which the processor would need again")
+            else:
+                changed = changed or bool(retry.replaces)
             retry = conversation.retry()
+        return changed
 
     def _look(self, ctx: Any, messages: Sequence[Any]) -> _Turn:
         conversation = self._watch.of(ctx.conversation_id or ctx.run_id or "run")

@@ -70,6 +70,19 @@ def test_nothing_preserved_is_nothing_kept() -> None:
     assert (done.raw_tokens, done.summary_tokens, done.distinct_source_spans) == (0, 10, 1)
 
 
+@pytest.mark.parametrize("text", ["", "Error: failed to generate summary"])
+def test_what_is_no_summary_leads_to_nothing(text: str) -> None:
+    """Two messages go; the one that is kept is all that is left to stand on."""
+    made = Recording()
+    made.user("u" * 40)
+    made.assistant("a" * 40)
+    kept = made.user("u" * 40)
+    made.boundary(preservedMessages={"uuids": [kept]})
+    made.summary(text)
+    [done] = told(made, Round)
+    assert (done.ungrounded_summaries, done.dropped_spans, done.distinct_source_spans) == (1, 2, 1)
+
+
 def test_records_that_come_again_count_once() -> None:
     """A second compaction in one process appends the history of the first once more, with its ids."""
     made = compacted(1)

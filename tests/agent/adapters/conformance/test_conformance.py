@@ -166,20 +166,47 @@ def test_after_a_rehydration_and_its_release_compaction_goes_on(fleet: Fleet) ->
     assert fleet.watch.failures == 0
 
 
-def test_a_level_is_summarized_again_where_the_framework_can_be_asked(fleet: Fleet) -> None:
+def test_a_level_is_summarized_again(fleet: Fleet) -> None:
+    """At once where the framework can be asked; by its own next pass where it decides itself, which is given that input anew."""
     fleet.rig.fill("c")
     [first] = fleet.calls()
+    fleet.watch.of("c").session._token_budget = 10_000
     fleet.order("retry-level", level=1)
     fleet.rig.say("c", "after")
     if not fleet.kind.retries:
-        assert fleet.acks() == [("cmd-1", "accepted"), ("cmd-1", "refused")]
-        return
+        turns = 0
+        while len(fleet.rig.brain.heard) == 1:
+            turns += 1
+            assert turns < 9
+            assert "summary-1" not in fleet.rig.brain.requests[-1]
+            fleet.rig.say("c", f"later{turns}")
+        fleet.rig.say("c", "last")
     again = fleet.calls()[1]
     assert (again.retry_of, again.level) == ("cmd-1", 1)
-    assert (again.source_spans, again.seen_spans, again.unseen_span_ids) == (first.source_spans, first.source_spans, [])
+    assert again.source_spans == again.seen_spans
+    assert again.unseen_span_ids == []
+    assert first.source_spans is not None
+    assert again.source_spans is not None
+    if fleet.kind.retries:
+        assert again.source_spans == first.source_spans
+    else:
+        assert again.source_spans >= first.source_spans
     assert fleet.acks() == [("cmd-1", "accepted"), ("cmd-1", "done")]
+    assert "q1 " in fleet.rig.brain.heard[1]
     assert "summary-2" in fleet.rig.brain.requests[-1]
     assert "summary-1" not in fleet.rig.brain.requests[-1]
+    assert fleet.watch.failures == 0
+
+
+def test_a_level_whose_input_has_no_room_is_refused_where_the_framework_cannot_be_asked(fleet: Fleet) -> None:
+    if fleet.kind.retries:
+        pytest.skip("this framework summarizes the input without taking it into the context")
+    fleet.rig.fill("c")
+    fleet.watch.of("c").session._token_budget = 60
+    fleet.order("retry-level", level=1)
+    fleet.rig.say("c", "after")
+    assert fleet.acks() == [("cmd-1", "accepted"), ("cmd-1", "refused")]
+    assert "summary-1" in fleet.rig.brain.requests[-1]
 
 
 def test_concurrent_conversations_of_one_instance_do_not_mix(fleet: Fleet) -> None:
@@ -240,6 +267,28 @@ def test_an_empty_summary_is_told(fleet: Fleet) -> None:
         assert {done.outcome for done in rounds} == {"failed"}
     else:
         assert [call.output_tokens for call in calls] == [0]
+
+
+@pytest.mark.parametrize("text", ["", "Error generating summary: the model is overloaded"])
+def test_what_is_no_summary_leads_to_nothing_until_its_spans_are_back(fleet: Fleet, text: str) -> None:
+    """Everything was put before the summarizer, and nothing of it is left: all that was dropped counts as dropped."""
+    if not text and fleet.kind.refuses_empty:
+        pytest.skip("an empty summary is an error in this framework")
+    fleet.rig.brain.summary = text
+    turns = fleet.rig.fill("c")
+    dropped = fleet.kind.held - fleet.kind.kept
+    [call], [done] = fleet.calls(), fleet.rounds()
+    assert (call.source_spans, call.seen_spans, call.unseen_span_ids) == (dropped, dropped, [])
+    assert (done.ungrounded_summaries, done.dropped_spans, done.distinct_source_spans) == (1, dropped, fleet.kind.kept)
+    fleet.watch.of("c").session._token_budget = 10_000
+    fleet.order(drop_ungrounded=True)
+    fleet.rig.say("c", "after")
+    request = fleet.rig.brain.requests[-1]
+    assert [word for word in request.split() if word[0] == "q"] == [f"q{turn + 1}" for turn in range(turns)]
+    assert "summary" not in request
+    [last] = [done for done in fleet.rounds() if done.trigger == "rehydrate"]
+    assert (last.summary_tokens, last.ungrounded_summaries, last.distinct_source_spans) == (0, 0, 2 * turns + 1)
+    assert fleet.watch.failures == 0
 
 
 def test_an_opaque_summary_is_not_visible(fleet: Fleet) -> None:

@@ -16,7 +16,9 @@ __all__ = ["NAMES", "Rig", "rig_of"]
 
 NAMES: Final = {
     "langchain": "langchain",
+    "langchain_async": "langchain",
     "deepagents": "deepagents",
+    "deepagents_async": "deepagents",
     "strands": "strands",
     "pydantic_ai": "pydantic_ai",
     "google_adk": "google.adk",

@@ -57,7 +57,7 @@ class Rig(ABC):
     summary_tokens: ClassVar[int]
     unseen: ClassVar[int | None] = None
     retries: ClassVar[bool] = True
-    """Whether the framework can be asked to summarize a level again."""
+    """Whether the framework can be asked to summarize a level again; otherwise its own next pass does it."""
     opaque: ClassVar[bool] = True
     """Whether a summary can be unreadable in this framework."""
     fails_quietly: ClassVar[bool] = False
