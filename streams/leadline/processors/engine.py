@@ -46,12 +46,20 @@ class MonitorApp(faust.App):  # type: ignore[misc]
         self.loop.call_soon_threadsafe(self.fetch.assign, -1, {})
 
     def on_rebalance_end(self) -> None:
+        if self._restores_again():
+            return  # The end of a restore that another one has overtaken: that one's end counts.
         super().on_rebalance_end()
         if not self.should_stop:
             self.fetch.start()
             self.fetch.assign(self.generation(), self._positions())
             for call in self.when_ready:
                 call()
+
+    def _restores_again(self) -> bool:
+        """Whether the group has moved on, or the engine was told to restore once more, since the last restore began. The engine
+        tells of that one's end all the same, and nothing may be read yet: the store is not that of the partitions owned now."""
+        recovery = self.tables.recovery
+        return bool(recovery._generation_id != self.consumer_generation_id or recovery.signal_recovery_start.is_set())
 
     def _positions(self) -> dict[int, int | None]:
         """Where to read on, by partition of the watched topic; the engine has just asked the group."""
@@ -75,7 +83,7 @@ class MonitorApp(faust.App):  # type: ignore[misc]
             return self.waits_for
         if self.rebalancing:
             return "partitions change hands"
-        return "" if self.tables.actives_ready else "state is being restored"
+        return "" if self.tables.actives_ready and not self.in_recovery else "state is being restored"
 
     def wait_for(self, what: str) -> None:
         """Take no records before this has come; empty: it has."""

@@ -31,11 +31,13 @@ _DENIED: Final = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTH
 
 
 class Batch(NamedTuple):
-    """Records of one partition, ascending offsets, taken under one generation of the group."""
+    """Records of one partition, ascending offsets, taken under one generation of the group. ``number``: of the assignment that
+    they were read under (:meth:`Fetch.current`)."""
 
     partition: int
     generation: int
     records: list[Incoming]
+    number: int
 
 
 def consumer_config(settings: Settings) -> dict[str, Any]:
@@ -130,6 +132,10 @@ class Fetch:
             self._changed.notify()
         return batch
 
+    def current(self, batch: Batch) -> bool:
+        """Whether what to read was not set anew since the batch was read: else its records come again, or are another's."""
+        return batch.number == self._assigned
+
     async def stop(self) -> None:
         with self._changed:
             self._stopping = True
@@ -211,7 +217,7 @@ class Fetch:
         if not found:
             return
         self._heard()
-        batches = [Batch(partition, generation, records) for partition, records in found.items()]
+        batches = [Batch(partition, generation, records, number) for partition, records in found.items()]
         with self._changed:
             self._in_thread += sum(map(len, found.values()))
         self._tell(self._arrive, number, batches)

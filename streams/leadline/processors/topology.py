@@ -116,15 +116,27 @@ def wire(
         partitions = {tp.partition for tp in revoked if tp.topic == EVENTS.name}
         await watch.quiesce(partitions, settings.session_timeout_s / 2)
 
+    restores = 0
+
     async def restored() -> None:
+        nonlocal restores
+        restores += 1
+        mine = restores, app.generation()
         # The engine swallows what is raised here, and a worker without deadlines would look healthy.
         try:
             partitions = app.active_partitions(SESSIONS.name)
             watch.restart(partitions)
-            found = {partition: await sessions.survey(partition) for partition in partitions}
+            found = {}
+            for partition in partitions:
+                found[partition] = await sessions.survey(partition)
+                # The engine does not end this when the group moves on: the partitions may be another's by now.
+                if mine != (restores, app.generation()):
+                    return
             seen = {partition: survey.watermark for partition, survey in found.items() if survey.watermark >= 0}
             if seen:
                 require_seen(seen, await app.ends(EVENTS.name, seen))
+                if mine != (restores, app.generation()):
+                    return
             for partition, survey in found.items():
                 observer.restored(partition, survey.incidents, survey.fleets)
                 sessions.again(partition, list(table.regressed.get(partition, ())))

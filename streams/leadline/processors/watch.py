@@ -135,7 +135,9 @@ class Watch:
             batch = await self._app.fetch.next()
             await self._room.wait()
             await self._outbox.room()
-            if batch.generation == self._app.generation() and self._app.flowing() and not self._stopping:
+            # Much may have happened while it was held: where reading began anew, what came before it in the log was forgotten.
+            still = self._app.fetch.current(batch) and batch.generation == self._app.generation()
+            if still and self._app.flowing() and not self._stopping:
                 self._judge(batch)
             await asyncio.sleep(0)
 
