@@ -68,7 +68,7 @@ export function fleetPage(main, context) {
               <button aria-pressed=${by === "ratio"} @click=${() => paint("ratio")}>Raw ratio</button>
             </div>
             ${by === "ratio" ? ramp() : nothing}
-            <p class="pointed" role="status">${pointed ? told(pointed) : entries.length ? "Point at a cell, or focus the strip and use the arrow keys." : ""}</p>
+            <p class="pointed" role="status"></p>
           </header>
           <div class="cells">
             <canvas tabindex="0" role="application" aria-roledescription="heat strip"
@@ -81,12 +81,18 @@ export function fleetPage(main, context) {
       `,
       main,
     );
+    drawPointed();
+  }
+
+  /** At once when another cell is pointed at: who goes on with the keyboard must have been told of the right one. */
+  function drawPointed() {
+    render(pointed ? told(pointed) : entries.length ? "Point at a cell, or focus the strip and use the arrow keys." : "", main.querySelector(".pointed"));
   }
 
   function drawStrip() {
     if (!strip) strip = new Strip(main.querySelector("canvas"), open, (entry) => {
       pointed = entry;
-      schedule();
+      drawPointed();
     });
     strip.show(entries, by);
   }
