@@ -10,6 +10,7 @@ import { clock, duration, number, plural, ratio, sessionLink, shown } from "/sta
 // Always shown, in this order; others when there are any.
 const STATES = ["healthy", "eroding", "drift", "inverted", "pinned", "truncating", "unobserved", "halted", "recovering"];
 const SHOWN = { incidents: 12, commands: 12, sessions: 60 };
+const FIRST_ROWS = 20;
 
 export function fleetPage(main, context) {
   const fleet = new Fleet();
@@ -21,6 +22,7 @@ export function fleetPage(main, context) {
   let entries = [];
   let openNow = [];
   let left = [];
+  let rows = FIRST_ROWS;
 
   // A part of the page a frame, so that the browser can answer to somebody between them.
   const PARTS = [drawHead, drawStrip, drawPanels, drawSessions];
@@ -107,7 +109,11 @@ export function fleetPage(main, context) {
   }
 
   function drawSessions() {
-    render(sessionTable(entries, context), main.querySelector("section.sessions"));
+    render(sessionTable(entries, rows, context), main.querySelector("section.sessions"));
+    if (rows >= SHOWN.sessions || entries.length <= rows) return;
+    // The first rows now, the rest in the next frames.
+    rows += FIRST_ROWS;
+    left.push(drawSessions);
   }
 
   function paint(how) {
@@ -237,12 +243,12 @@ function graver(one, other) {
   return CALM.has(one.word) - CALM.has(other.word) || one.row[ROW.condition] - other.row[ROW.condition] || compare(one.who[WHO.session], other.who[WHO.session]);
 }
 
-function sessionTable(entries, context) {
+function sessionTable(entries, most, context) {
   const now = context.freshness.now();
   return html`<header><h2>Sessions</h2><p class="soft">the troubled ones first</p></header>
     <div class="scroll"><table class="sessions">
       <thead><tr><th scope="col">Session</th><th scope="col" class="wide">Agent</th><th scope="col" class="wide">Fleet</th><th scope="col">State</th><th scope="col">Raw ratio</th><th scope="col" class="num">Spans</th><th scope="col" class="num wide">Depth</th><th scope="col" class="num wide">Round</th><th scope="col" class="wide">Open</th><th scope="col" class="num">Seen</th></tr></thead>
-      <tbody>${repeat(first(entries, SHOWN.sessions, graver), ({ who }) => who[WHO.slot], (entry) => sessionRow(entry, now))}</tbody></table></div>${more(entries.length, SHOWN.sessions)}`;
+      <tbody>${repeat(first(entries, most, graver), ({ who }) => who[WHO.slot], (entry) => sessionRow(entry, now))}</tbody></table></div>${more(entries.length, SHOWN.sessions)}`;
 }
 
 function sessionRow(entry, now) {
