@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -87,6 +88,12 @@ def test_no_alert_is_by_worker_or_session() -> None:
 def test_promtool_finds_nothing_wrong_with_rules_and_configuration() -> None:
     assert "26 rules found" in run("promtool", "check", "rules", "leadline.rules.yml")
     assert "SUCCESS" in run("promtool", "check", "config", "prometheus.yml")
+
+
+def test_promtool_takes_the_configuration_of_compose(tmp_path: Path) -> None:
+    for source in ("compose/prometheus.yml", "observability/prometheus/leadline.rules.yml"):
+        shutil.copy(DEPLOY.parent / source, tmp_path)
+    assert "SUCCESS" in run("promtool", "check", "config", "prometheus.yml", cwd=tmp_path)
 
 
 @pytest.mark.timeout(300)

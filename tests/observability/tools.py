@@ -1,6 +1,7 @@
-"""Prometheus' own tools for tests: found where they are, or taken from Debian's packages without installing them.
+"""Prometheus' own tools for tests, found where they are or taken from Debian's packages without installing them; and a collector,
+built with Go where it is here, of the components that our configurations name.
 
-``python -m tests.observability.tools`` fetches what is missing into ``.cache/observability`` and says what cannot be had.
+``python -m tests.observability.tools`` gets what is missing into ``.cache/observability`` and says what cannot be had.
 """
 
 from __future__ import annotations
@@ -13,10 +14,15 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["PACKAGES", "fetch", "find", "needed"]
+from tests.support import golang
+
+__all__ = ["COLLECTOR", "PACKAGES", "collector", "fetch", "find", "needed"]
 
 _CACHE = Path(__file__).resolve().parents[2] / ".cache" / "observability"
 PACKAGES = {"promtool": "prometheus", "prometheus": "prometheus", "amtool": "prometheus-alertmanager"}
+COLLECTOR = Path(__file__).with_name("collector")
+"""The module that the collector is built of."""
+_BUILT = _CACHE / "bin" / "otelcol"
 _FETCH_S = 180.0
 
 
@@ -34,8 +40,19 @@ def needed(name: str) -> str:
     return found
 
 
+def collector() -> str | None:
+    """The OpenTelemetry Collector, as it was built of what the module names now."""
+    return str(_BUILT) if golang.built(COLLECTOR, _BUILT) else None
+
+
 def fetch() -> list[str]:
-    """Get what is missing; returns a sentence for each program that cannot be had."""
+    """Get what is missing; returns a sentence for each program that cannot be had. The collector's first build takes minutes."""
+    refused = "" if collector() else golang.build(COLLECTOR, _BUILT)
+    built = [f"the OpenTelemetry Collector cannot be had: {refused}"] if refused else []
+    return [*_fetch_packages(), *built]
+
+
+def _fetch_packages() -> list[str]:
     missing = sorted({package for name, package in PACKAGES.items() if find(name) is None})
     why = ""
     if missing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -41,7 +42,8 @@ def telemetry_of(settings: Settings, now: Callable[[], int]) -> Telemetry | None
             ratio=settings.trace_ratio,
             fleets_max=settings.fleets_max,
             group=settings.app_id,
-            instance=settings.instance_id,
+            # Without a name of its own a worker has one for this run: the series of two must not be taken for one's.
+            instance=settings.instance_id or f"{socket.gethostname()}-{os.getpid()}",
         ),
         now,
     )
