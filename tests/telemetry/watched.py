@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -14,7 +15,7 @@ from leadline.telemetry import names
 from leadline.telemetry.budget import Budget
 from leadline.telemetry.metrics import Metrics
 from leadline.telemetry.observer import Batch
-from leadline.telemetry.tracing import DerivedIds, Tracing
+from leadline.telemetry.tracing import Tracing
 from tests.support.core import Monitor, round_
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -37,12 +38,10 @@ class Watched(Monitor):
     def __init__(self, ratio: float = 0.0, most: int = 10_000, fleets_max: int = 50, **given: Any) -> None:
         super().__init__(**given)
         self.exporter = InMemorySpanExporter()
-        ids = DerivedIds()
-        provider = TracerProvider(id_generator=ids, shutdown_on_exit=False)
-        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.metrics = Metrics(lambda: self.now, fleets_max)
         self.refused = 0
-        self.tracing = Tracing(provider, ids, "leadline", ratio, Budget(0.0, most, lambda: 0.0), self._refused)
+        finished, budget = SimpleSpanProcessor(self.exporter).on_end, Budget(0.0, most, lambda: 0.0)
+        self.tracing = Tracing(Resource({}), finished, "leadline", ratio, budget, self._refused)
 
     def _refused(self, number: int) -> None:
         self.refused += number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from leadline.commands.fold import Step
@@ -21,15 +22,21 @@ _MAX_TEXT = 1_000
 _CAUSES = {SessionStart: "session-start", Round: "round", Checkpoint: "checkpoint", Ack: "ack", SessionEnd: "session-end"}
 
 
+@lru_cache(maxsize=1_024)
+def _id(text: str) -> str:
+    """One session has several spans in a batch, and many sessions have one agent or fleet."""
+    return safe(text, _MAX_ID)
+
+
 def who(session_id: str, agent_id: str, fleet: str, epoch: int) -> Attributes:
     """Whose session it is, in the names of the generative AI conventions and in ours."""
     found: Attributes = {
-        names.CONVERSATION: safe(session_id, _MAX_ID),
-        names.AGENT_ID: safe(agent_id, _MAX_ID),
+        names.CONVERSATION: _id(session_id),
+        names.AGENT_ID: _id(agent_id),
         names.EPOCH: epoch,
     }
     if fleet:
-        found[names.FLEET] = found[names.AGENT_NAME] = safe(fleet, _MAX_ID)
+        found[names.FLEET] = found[names.AGENT_NAME] = _id(fleet)
     return found
 
 

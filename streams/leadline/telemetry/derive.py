@@ -31,6 +31,8 @@ class Place(NamedTuple):
 
 def place(traceparent: str) -> Place | None:
     """A valid ``traceparent`` as numbers; ``None`` for what is empty or none."""
+    if not traceparent:
+        return None
     try:
         _, trace, span, flags = traceparent.split("-")[:4]
         found = Place(int(trace, 16), int(span, 16), int(flags, 16))

@@ -6,11 +6,13 @@ The number of series depends on the rules, kinds and fleets there are, never on 
 from __future__ import annotations
 
 import platform
+from bisect import bisect_left
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from time import perf_counter_ns
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -91,6 +93,8 @@ class Metrics:
         self._incidents: dict[int, dict[str, tuple[Incident, ...]]] = {}
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
+        self._children: dict[tuple[str, ...], Any] = {}
+        """By name and values of labels, as many as there are series: the library looks longer for one than it counts."""
         for one in names.METRICS:
             name = names.prometheus_name(one)
             if one.kind == "counter" and one.name not in _COUNTED:
@@ -125,17 +129,17 @@ class Metrics:
         self._histograms["messaging.process.duration"].observe((done - batch.began) / 1e9)
         self.since[batch.partition] = batch.stamp if batch.stamp > 0 else self.now()
         for fleet, number in folded.rounds.items():
-            self._add("leadline.rounds", number, fleet=self._fleet(fleet, number))
+            self._add("leadline.rounds", number, self._fleet(fleet, number))
         for how, number in folded.irregular.items():
-            self._add("leadline.irregular", number, how=how)
+            self._add("leadline.irregular", number, how)
         for why, number in folded.ignored.items():
-            self._add("leadline.ignored", number, why=why)
+            self._add("leadline.ignored", number, why)
         for what, number in folded.tolerated.items():
-            self._add("leadline.tolerated", number, what=what)
+            self._add("leadline.tolerated", number, what)
         for rule, number in folded.failures.items():
-            self._add("leadline.rule.failures", number, rule=rule)
+            self._add("leadline.rule.failures", number, rule)
         for reason, number in Tally(letter.reason for letter in folded.dead_letters).items():
-            self._add("leadline.dead_letters", number, reason=reason)
+            self._add("leadline.dead_letters", number, reason)
         if folded.steps:
             self._steps(folded.steps, folded.outputs, (done - batch.judged) / 1e9)
         self._follow(batch.partition, ((key, state.incidents if state else ()) for key, state in folded.states.items()))
@@ -165,15 +169,33 @@ class Metrics:
 
     def export_failed(self, signal: str) -> None:
         """An export over OTLP, of ``traces`` or ``metrics``, did not get through."""
-        self._add("leadline.export.failures", 1, signal=signal)
+        self._add("leadline.export.failures", 1, signal)
 
     # -- inside
 
-    def _add(self, name: str, number: int, **labels: str) -> None:
-        counter = self._counters[name]
-        if labels:
-            counter = counter.labels(**{label: _known(label, value) for label, value in labels.items()})
-        counter.inc(number)
+    def _add(self, name: str, number: int, *values: str) -> None:
+        """``values``: of the metric's labels, in the order of the list of names."""
+        self._child(self._counters, name, values).inc(number)
+
+    def _child(self, of: Mapping[str, Counter] | Mapping[str, Histogram], name: str, values: tuple[str, ...]) -> Any:
+        if not values:
+            return of[name]
+        known = (name, *map(_known, names.metric(name).labels, values))
+        child = self._children.get(known)
+        if child is None:
+            child = self._children[known] = of[name].labels(*known[1:])
+        return child
+
+    def _observe(self, seen: dict[tuple[str, ...], list[tuple[float, str]]]) -> None:
+        """``seen``: by name and values of labels, what was measured in seconds and the context that it belongs to. A bucket shows
+        one exemplar, the last: only that is made."""
+        for (name, *values), many in seen.items():
+            child = self._child(self._histograms, name, tuple(values))
+            bounds = names.metric(name).buckets
+            last = {bisect_left(bounds, seconds): number for number, (seconds, context) in enumerate(many) if len(context) == 55}
+            shown = set(last.values())
+            for number, (seconds, context) in enumerate(many):
+                child.observe(seconds, _exemplar(context) if number in shown else None)
 
     def _fleet(self, fleet: str, number: int) -> str:
         known = len(self._fleets)
@@ -188,40 +210,25 @@ class Metrics:
 
     def _steps(self, steps: list[Step], outputs: list[Violation | Command], sending_s: float) -> None:
         now = self.now()
-        violations: Tally[tuple[str, str, str, str]] = Tally()
-        commands: Tally[tuple[str, str]] = Tally()
-        late = self._histograms["leadline.event_to_verdict"]
+        counted: Tally[tuple[str, ...]] = Tally()
+        fleets: Tally[tuple[str, ...]] = Tally()
+        seen: dict[tuple[str, ...], list[tuple[float, str]]] = defaultdict(list)
         for step in steps:
             for item in outputs[step.outputs]:
                 if isinstance(item, Violation):
-                    violations[item.rule, item.severity, item.mode, item.fleet] += 1
+                    fleets[item.rule, item.severity, item.mode, item.fleet] += 1
                     cause = "timer" if isinstance(step.event, Tick) else "event"
-                    late.labels(cause=cause).observe(max(0, now - step.receive) / 1000, _exemplar(item.traceparent))
+                    seen["leadline.event_to_verdict", cause].append((max(0, now - step.receive) / 1000, item.traceparent))
                 else:
-                    commands[item.kind, "first" if item.attempt == 1 else "again"] += 1
-                    self._histograms["leadline.verdict_to_command"].observe(sending_s, _exemplar(item.traceparent))
+                    counted["leadline.commands", item.kind, "first" if item.attempt == 1 else "again"] += 1
+                    seen["leadline.verdict_to_command",].append((sending_s, item.traceparent))
             for move in step.moves:
-                self._moved(step, move)
-        for (rule, severity, mode, fleet), number in violations.items():
-            labels = {"rule": rule, "severity": severity, "mode": mode, "fleet": self._fleet(fleet, number)}
-            self._add("leadline.violations", number, **labels)
-        for (kind, attempt), number in commands.items():
-            self._add("leadline.commands", number, kind=kind, attempt=attempt)
-
-    def _moved(self, step: Step, move: Move) -> None:
-        command, outcome = move.command, _OUTCOMES.get(move.signal)
-        if move.signal is Signal.IMPROVED and command is not None and command.stage is not move.stage is Stage.EFFECTIVE:
-            outcome = "effective"
-        if move.signal is Signal.DEADLINE and command is not None and command.stage is not Stage.ISSUED:
-            outcome = "no-effect"  # It was acknowledged: what ran out is the time to show an effect.
-        if command is not None and outcome is not None:
-            self._add("leadline.command.outcomes", 1, kind=command.kind, outcome=outcome)
-            if isinstance(step.event, Ack) and command.stage is Stage.ISSUED:
-                took = self._histograms["leadline.command_to_ack"].labels(kind=_known("kind", command.kind))
-                took.observe(max(0, step.receive - command.issued_at) / 1000, _exemplar(step.trace.traceparent))
-        if move.signal is Signal.RECOVERED:
-            lasted = self._histograms["leadline.incident.duration"].labels(rule=_known("rule", move.incident.rule))
-            lasted.observe(max(0, step.receive - move.incident.opened_at) / 1000, _exemplar(move.incident.traceparent))
+                _moved(step, move, counted, seen)
+        for (rule, severity, mode, fleet), number in fleets.items():
+            self._add("leadline.violations", number, rule, severity, mode, self._fleet(fleet, number))
+        for (name, *values), number in counted.items():
+            self._add(name, number, *values)
+        self._observe(seen)
 
     def _follow(self, partition: int, states: Iterable[tuple[str, tuple[Incident, ...]]]) -> None:
         """Keep the gauges of what is open; only sessions with an incident are remembered."""
@@ -245,6 +252,24 @@ class Metrics:
                 self.open[_known("rule", incident.rule), _known("mode", incident.mode)] += number
             if incident.command is not None:
                 self.standing[_known("kind", incident.command.kind), _known("stage", incident.command.stage.value)] += number
+
+
+def _moved(step: Step, move: Move, counted: Tally[tuple[str, ...]], seen: dict[tuple[str, ...], list[tuple[float, str]]]) -> None:
+    command, signal = move.command, move.signal
+    outcome = _OUTCOMES.get(signal)
+    if command is not None:
+        if signal is Signal.IMPROVED and command.stage is not move.stage is Stage.EFFECTIVE:
+            outcome = "effective"
+        elif signal is Signal.DEADLINE and command.stage is not Stage.ISSUED:
+            outcome = "no-effect"  # It was acknowledged: what ran out is the time to show an effect.
+        if outcome is not None:
+            counted["leadline.command.outcomes", command.kind, outcome] += 1
+            if isinstance(step.event, Ack) and command.stage is Stage.ISSUED:
+                took = max(0, step.receive - command.issued_at) / 1000
+                seen["leadline.command_to_ack", command.kind].append((took, step.trace.traceparent))
+    if signal is Signal.RECOVERED:
+        lasted = max(0, step.receive - move.incident.opened_at) / 1000
+        seen["leadline.incident.duration", move.incident.rule].append((lasted, move.incident.traceparent))
 
 
 class _Live(Collector):

@@ -9,9 +9,9 @@ from typing import Final
 
 from opentelemetry.sdk.metrics.export import MetricExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
+from opentelemetry.trace import NoOpTracer
 
 from leadline import __version__
 from leadline.contracts.session_state import Incident
@@ -20,7 +20,7 @@ from leadline.telemetry.calm import CalmMetrics, CalmSpans, Trouble, bounded, qu
 from leadline.telemetry.metrics import Metrics
 from leadline.telemetry.observer import Batch, Observer, Sources
 from leadline.telemetry.push import Pusher
-from leadline.telemetry.tracing import DerivedIds, Tracing
+from leadline.telemetry.tracing import Tracing
 
 __all__ = ["Options", "Telemetry", "exporters"]
 
@@ -52,26 +52,20 @@ class Telemetry:
     def __init__(self, options: Options, now: Callable[[], int]) -> None:
         self.metrics = Metrics(now, options.fleets_max)
         self._observers: Sequence[Observer] = (self.metrics,)
-        self._provider: TracerProvider | None = None
+        self._queue: SpanProcessor | None = None
         self._pusher: Pusher | None = None
         if not options.endpoint:
             return
         spans, metrics = exporters(options)
         trouble = Trouble(options.endpoint, self.metrics.export_failed)
         resource = _resource(options)
-        ids = DerivedIds()
-        self._provider = TracerProvider(
-            sampler=ParentBased(ALWAYS_ON),
-            resource=resource,
-            shutdown_on_exit=False,
-            id_generator=ids,
-            span_limits=SpanLimits(max_span_attribute_length=2_000),
-        )
-        self._provider.add_span_processor(queue(CalmSpans(spans, trouble), self.metrics.dropped))
-        budget = Budget(SPANS_A_SECOND, SPANS_AT_ONCE, time.monotonic)
-        tracing = Tracing(self._provider, ids, options.group, options.ratio, budget, self.metrics.dropped)
-        # Traces first: what they put into the records is what the metrics show as exemplars.
-        self._observers = (tracing, self.metrics)
+        # Who switches OpenTelemetry off as a whole (OTEL_SDK_DISABLED) gets no spans either.
+        if not isinstance(TracerProvider(shutdown_on_exit=False).get_tracer(__name__), NoOpTracer):
+            self._queue = queue(CalmSpans(spans, trouble), self.metrics.dropped)
+            budget = Budget(SPANS_A_SECOND, SPANS_AT_ONCE, time.monotonic)
+            tracing = Tracing(resource, self._queue.on_end, options.group, options.ratio, budget, self.metrics.dropped)
+            # Traces first: what they put into the records is what the metrics show as exemplars.
+            self._observers = (tracing, self.metrics)
         if metrics is not None:
             self._pusher = Pusher(self.metrics.registry, resource, CalmMetrics(metrics, trouble), options.push_s)
 
@@ -80,8 +74,8 @@ class Telemetry:
         until = time.monotonic() + limit_s
         if self._pusher is not None:
             self._pusher.close(limit_s / 2)
-        if self._provider is not None:
-            bounded(self._provider.shutdown, max(0.0, until - time.monotonic()))
+        if self._queue is not None:
+            bounded(self._queue.shutdown, max(0.0, until - time.monotonic()))
 
     # -- the observer
 
@@ -112,13 +106,15 @@ def exporters(options: Options) -> tuple[SpanExporter, MetricExporter | None]:
     metrics: MetricExporter | None = None
     if options.protocol == "grpc":
         from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcMetrics
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcSpans
+
+        from leadline.telemetry.otlp_grpc import GrpcSpans
 
         if options.push:
             metrics = GrpcMetrics(endpoint=base, timeout=EXPORT_S)
         return GrpcSpans(endpoint=base, timeout=EXPORT_S), metrics
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpMetrics
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpSpans
+
+    from leadline.telemetry.otlp_http import HttpSpans
 
     if options.push:
         metrics = HttpMetrics(endpoint=f"{base}/v1/metrics", timeout=EXPORT_S)

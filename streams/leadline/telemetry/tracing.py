@@ -7,18 +7,15 @@ batch that is given up none is seen, and when it comes again it makes the same o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from random import random
 from typing import Any, Final
 
 from msgspec.structs import replace
-from opentelemetry.context import Context
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
-from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags, TraceState, set_span_in_context
-from opentelemetry.trace import Span as OtelSpan
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.trace import Link, SpanContext, SpanKind
 
-from leadline import __version__
 from leadline.commands.fold import Step
 from leadline.commands.lifecycle import Move, Signal
 from leadline.contracts.orders import Command, Violation
@@ -26,9 +23,11 @@ from leadline.contracts.topics import COMMANDS, EVENTS
 from leadline.contracts.trace import TraceContext
 from leadline.telemetry import attributes, derive, names
 from leadline.telemetry.budget import Budget
+from leadline.telemetry.derive import Place
 from leadline.telemetry.observer import Batch, Unobserved
+from leadline.telemetry.spans import KEPT_FLAGS, MadeSpan, Spans, anywhere, context
 
-__all__ = ["DerivedIds", "Tracing"]
+__all__ = ["Tracing"]
 
 LINKS_MAX: Final = 100
 """Links a span: OpenTelemetry cuts them at 128 unless told otherwise."""
@@ -37,25 +36,9 @@ _SHOWN: Final = frozenset(Signal) - {Signal.RECOVERED}
 Attributes = dict[str, Any]
 
 
-class DerivedIds(IdGenerator):  # type: ignore[misc]
-    """Gives out the ids that it was told to; random ones otherwise. Not thread safe: the event loop alone makes spans."""
-
-    def __init__(self) -> None:
-        self._random = RandomIdGenerator()
-        self.trace_id = 0
-        self.span_id = 0
-
-    def generate_span_id(self) -> int:
-        found, self.span_id = self.span_id, 0
-        return found or int(self._random.generate_span_id())
-
-    def generate_trace_id(self) -> int:
-        found, self.trace_id = self.trace_id, 0
-        return found or int(self._random.generate_trace_id())
-
-
 class Tracing(Unobserved):
-    """An :class:`~leadline.telemetry.observer.Observer`. ``provider`` uses ``ids``, and samples as the parent does.
+    """An :class:`~leadline.telemetry.observer.Observer`. ``finished(span)`` gets each span of a batch that was delivered; what
+    follows from an event that its agent did not sample is no span, and its context goes on as if it were.
 
     ``ratio``: share of the batches that led to nothing which get a span. ``dropped(number)`` is told of spans that ``budget``
     did not allow.
@@ -63,16 +46,16 @@ class Tracing(Unobserved):
 
     def __init__(
         self,
-        provider: TracerProvider,
-        ids: DerivedIds,
+        resource: Resource,
+        finished: Callable[[ReadableSpan], None],
         group: str,
         ratio: float,
         budget: Budget,
         dropped: Callable[[int], None],
         chance: Callable[[], float] = random,
     ) -> None:
-        self._tracer = provider.get_tracer("leadline.monitor", __version__)
-        self._ids = ids
+        self._spans = Spans(resource)
+        self._finished = finished
         self._group = group
         self._ratio = ratio
         self._budget = budget
@@ -85,37 +68,37 @@ class Tracing(Unobserved):
             if self._ratio and self._chance() < self._ratio:
                 batch.kept = self._batch(batch, [])
             return
-        made: list[OtelSpan] = []
-        batch.kept = made
-        wanted = 1 + sum(len(step.moves) + step.outputs.stop - step.outputs.start for step in steps)
+        wanted = 1 + sum([len(step.moves) + step.outputs.stop - step.outputs.start for step in steps])
         if not self._budget.take(wanted):
             self._dropped(wanted)
             return
-        links = [link for step in steps if (link := _link(step.trace)) is not None]
-        made += self._batch(batch, links)
-        here = made[0].get_span_context()
+        made = batch.kept = self._batch(batch, [link for step in steps if (link := _link(step.trace)) is not None])
+        one = _Making(self._spans, made, made[0].context, time.time_ns())
+        outputs = batch.folded.outputs
         for step in steps:
             for index in range(step.outputs.start, step.outputs.stop):
-                item = batch.folded.outputs[index]
-                span = self._verdict(step, item, here) if isinstance(item, Violation) else self._command(step, item)
-                made.append(span)
-                batch.folded.outputs[index] = _carrying(item, span)
-            made += [self._move(step, move) for move in step.moves if move.signal in _SHOWN and move.command is not None]
-            made += [self._recovered(step, move) for move in step.moves if move.signal is Signal.RECOVERED]
+                item = outputs[index]
+                where = one.verdict(step, item) if isinstance(item, Violation) else one.command(step, item)
+                # What it leads to goes on from its own span.
+                outputs[index] = replace(item, traceparent=where.traceparent())
+            for move in step.moves:
+                if move.signal is Signal.RECOVERED:
+                    one.recovered(step, move)
+                elif move.signal in _SHOWN and move.command is not None:
+                    one.moved(step, move)
 
     def delivered(self, batch: Batch) -> None:
         if batch.kept:
             now = time.time_ns()
             for span in batch.kept:
                 span.end(now)
+                self._finished(span)
 
-    # -- the spans
-
-    def _batch(self, batch: Batch, links: list[Link]) -> list[OtelSpan]:
+    def _batch(self, batch: Batch, links: list[Link]) -> list[MadeSpan]:
         """The batch's span, and further ones for the links that it does not hold."""
         folded = batch.folded
         about: Attributes = {
-            **_hop("process", EVENTS.name),
+            **_PROCESS,
             names.PARTITION: str(batch.partition),
             names.GROUP: self._group,
             names.BATCH_COUNT: batch.count,
@@ -124,111 +107,103 @@ class Tracing(Unobserved):
             names.DEAD_LETTERS: len(folded.dead_letters),
         }
         began = time.time_ns() - (time.perf_counter_ns() - batch.began)
-        made: list[OtelSpan] = []
-        context = Context()
+        made: list[MadeSpan] = []
         for part, first in enumerate(range(0, max(1, len(links)), LINKS_MAX)):
-            span = self._tracer.start_span(
-                names.PROCESS,
-                context,
-                SpanKind.CONSUMER,
-                {**about, names.PART: part},
-                links[first : first + LINKS_MAX],
-                began,
+            parent = made[0].context if made else None
+            place = anywhere(0 if parent is None else parent.trace_id)
+            some = links[first : first + LINKS_MAX]
+            made.append(
+                self._spans.made(names.PROCESS, SpanKind.CONSUMER, place, parent, {**about, names.PART: part}, some, began)
             )
-            if not made:
-                context = set_span_in_context(span, Context())
-            made.append(span)
         return made
 
-    def _verdict(self, step: Step, item: Violation, batch: SpanContext) -> OtelSpan:
+
+class _Making:
+    """Adds the spans of one batch to ``made``. ``batch``: the batch's own; ``now``: nanoseconds since 1970."""
+
+    def __init__(self, spans: Spans, made: list[MadeSpan], batch: SpanContext, now: int) -> None:
+        self._spans = spans
+        self._made = made
+        self._links = (Link(batch),)
+        self._now = now
+
+    def verdict(self, step: Step, item: Violation) -> Place:
+        """The place of its span, also where it is not sampled; so below."""
         event = TraceContext(item.traceparent, item.tracestate)
         found, trace_id = derive.incident_place(event, item.session_id, item.agent_id, item.caused_by)
-        about = attributes.verdict(step, item)
-        self._ids.span_id = derive.verdict_span(item.incident_id)
-        self._ids.trace_id = trace_id if found is None else 0
-        parent = Context() if found is None else _parent(found, item.tracestate)
-        span = self._tracer.start_span(names.VERDICT, parent, SpanKind.INTERNAL, about, [Link(batch)])
-        span.add_event(names.EVALUATION, attributes.evaluation(item))
-        return span
+        flags = derive.SAMPLED if found is None else found.flags & KEPT_FLAGS
+        place = Place(trace_id, derive.verdict_span(item.incident_id), flags)
+        if flags & derive.SAMPLED:
+            parent = None if found is None else context(found, item.tracestate)
+            about = attributes.verdict(step, item)
+            said = (Event(names.EVALUATION, attributes.evaluation(item), self._now),)
+            self._add(names.VERDICT, SpanKind.INTERNAL, place, parent, about, self._links, said)
+        return place
 
-    def _command(self, step: Step, item: Command) -> OtelSpan:
-        context = TraceContext(item.traceparent, item.tracestate)
-        links = [] if step.trace.traceparent == item.traceparent else [link for link in (_link(step.trace),) if link is not None]
-        return self._start(
-            names.COMMAND,
-            SpanKind.PRODUCER,
-            _under_verdict(item, item.incident_id, context),
-            item.tracestate,
-            derive.command_span(item.command_id),
-            attributes.command(step, item) | _hop("send", COMMANDS.name) | {names.MESSAGE_ID: item.command_id},
-            links,
+    def command(self, step: Step, item: Command) -> Place:
+        found, trace_id = derive.incident_place(
+            TraceContext(item.traceparent, item.tracestate), item.session_id, item.agent_id, item.caused_by
         )
+        flags = derive.SAMPLED if found is None else found.flags
+        place = Place(trace_id, derive.command_span(item.command_id), flags & KEPT_FLAGS)
+        if flags & derive.SAMPLED:
+            parent = Place(trace_id, derive.verdict_span(item.incident_id), flags)
+            about = {**attributes.command(step, item), **_SEND, names.MESSAGE_ID: item.command_id}
+            link = None if step.trace.traceparent == item.traceparent else _link(step.trace)
+            links = () if link is None else (link,)
+            self._add(names.COMMAND, SpanKind.PRODUCER, place, context(parent, item.tracestate), about, links)
+        return place
 
-    def _move(self, step: Step, move: Move) -> OtelSpan:
+    def moved(self, step: Step, move: Move) -> None:
         assert move.command is not None
-        incident = move.incident
-        sent = _of(step, move)._replace(span_id=derive.command_span(move.command.command_id))
+        incident, command_id = move.incident, move.command.command_id
+        trace_id, flags = _trace_of(step, move)
+        sent = Place(trace_id, derive.command_span(command_id), flags)
         answer = derive.place(step.trace.traceparent)
-        links = [] if answer is None else [Link(_context(sent, incident.tracestate))]
-        span_id = derive.move_span(move.command.command_id, move.signal.value, step.record.offset)
+        parent = answer or sent
+        if not parent.flags & derive.SAMPLED:
+            return
+        links = () if answer is None else (Link(context(sent, incident.tracestate)),)
+        place = Place(parent.trace_id, derive.move_span(command_id, move.signal.value, step.record.offset), parent.flags)
         about = attributes.moved(step, move)
-        return self._start(names.ANSWERED, SpanKind.INTERNAL, answer or sent, incident.tracestate, span_id, about, links)
+        self._add(names.ANSWERED, SpanKind.INTERNAL, place, context(parent, incident.tracestate), about, links)
 
-    def _recovered(self, step: Step, move: Move) -> OtelSpan:
+    def recovered(self, step: Step, move: Move) -> None:
         incident = move.incident
-        links = [link for link in (_link(step.trace),) if link is not None]
-        span_id = derive.recovery_span(incident.incident_id)
+        trace_id, flags = _trace_of(step, move)
+        if not flags & derive.SAMPLED:
+            return
+        parent = context(Place(trace_id, derive.verdict_span(incident.incident_id), flags), incident.tracestate)
+        link = _link(step.trace)
+        place = Place(trace_id, derive.recovery_span(incident.incident_id), flags)
         about = attributes.recovered(step, move)
-        return self._start(names.RECOVERED, SpanKind.INTERNAL, _of(step, move), incident.tracestate, span_id, about, links)
+        self._add(names.RECOVERED, SpanKind.INTERNAL, place, parent, about, () if link is None else (link,))
 
-    def _start(
+    def _add(
         self,
         name: str,
         kind: SpanKind,
-        parent: derive.Place,
-        tracestate: str,
-        span_id: int,
+        place: Place,
+        parent: SpanContext | None,
         about: Attributes,
-        links: Iterable[Link] = (),
-    ) -> OtelSpan:
-        self._ids.span_id = span_id
-        return self._tracer.start_span(name, _parent(parent, tracestate), kind, about, list(links))
+        links: tuple[Link, ...],
+        events: tuple[Event, ...] = (),
+    ) -> None:
+        self._made.append(self._spans.made(name, kind, place, parent, about, links, self._now, events))
 
 
-def _of(step: Step, move: Move) -> derive.Place:
-    """The place of the verdict that opened the incident."""
+def _trace_of(step: Step, move: Move) -> tuple[int, int]:
+    """The trace id and flags of the verdict that opened the incident."""
     incident, state = move.incident, step.state
     found, trace_id = derive.incident_place(
         TraceContext(incident.traceparent, incident.tracestate), state.session_id, state.agent_id, incident.cause
     )
-    flags = derive.SAMPLED if found is None else found.flags
-    return derive.Place(trace_id, derive.verdict_span(incident.incident_id), flags)
-
-
-def _under_verdict(item: Command, incident_id: str, context: TraceContext) -> derive.Place:
-    found, trace_id = derive.incident_place(context, item.session_id, item.agent_id, item.caused_by)
-    return derive.Place(trace_id, derive.verdict_span(incident_id), derive.SAMPLED if found is None else found.flags)
-
-
-def _carrying(item: Violation | Command, span: OtelSpan) -> Violation | Command:
-    """The record with the context of its own span, so that what it leads to goes on from there."""
-    own = span.get_span_context()
-    traceparent = derive.Place(own.trace_id, own.span_id, int(own.trace_flags)).traceparent()
-    return replace(item, traceparent=traceparent)
-
-
-def _context(one: derive.Place, tracestate: str = "") -> SpanContext:
-    state = TraceState.from_header([tracestate]) if tracestate else None
-    return SpanContext(one.trace_id, one.span_id, True, TraceFlags(one.flags), state)
-
-
-def _parent(one: derive.Place, tracestate: str) -> Context:
-    return set_span_in_context(NonRecordingSpan(_context(one, tracestate)), Context())
+    return trace_id, derive.SAMPLED if found is None else found.flags
 
 
 def _link(trace: TraceContext) -> Link | None:
-    found = derive.place(trace.traceparent)
-    return None if found is None else Link(_context(found, trace.tracestate))
+    found = derive.place(trace.traceparent) if trace.traceparent else None
+    return None if found is None else Link(context(found, trace.tracestate))
 
 
 def _hop(operation: str, topic: str) -> Attributes:
@@ -238,3 +213,7 @@ def _hop(operation: str, topic: str) -> Attributes:
         names.OPERATION_TYPE: operation,
         names.DESTINATION: topic,
     }
+
+
+_PROCESS: Final = _hop("process", EVENTS.name)
+_SEND: Final = _hop("send", COMMANDS.name)
