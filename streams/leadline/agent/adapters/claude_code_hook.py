@@ -230,7 +230,7 @@ class _Work:
                     "plan": [target.summary_id for target in asked.plan or ()],
                     "most": asked.max_restore_tokens,
                 }
-        else:
+        elif command.kind != "retry-level":  # The next compaction is that: what was lost is in the context by then.
             self._live.refuse(command, "Claude Code's compaction takes no such order from a hook")
 
     def _before_compaction(self, trigger: object) -> dict[str, Any] | None:

@@ -38,6 +38,8 @@ class Conversation:
         self._summaries: dict[str, Entry] = {}
         """The summaries made last, retained or not."""
         self._calls: deque[Made] = deque(maxlen=_CALLS_KEPT)
+        self._void: set[str] = set()
+        """Of those, the ones that are none: nothing is made of them."""
         self._reopened: dict[str, Retry] = {}
         """By command: its level's input is in the working set, and the framework's own next pass over it is the answer."""
         self._groups: dict[str, str] = {}
@@ -82,11 +84,12 @@ class Conversation:
             ledger = self.session.ledger
             present = {entry.id for entry in after}
             fresh = [entry for entry in after if entry.summary and entry.id not in ledger]
-            dropped = [item for item in look.ids if item not in present and item in ledger]
-            if not fresh and not dropped:
+            gone = [item for item in look.ids if item not in present and item in ledger]
+            if not fresh and not gone:
                 return False
             call = call or Call()
-            given = [item for item in call.given if item in ledger] or dropped
+            dropped = [item for item in gone if item not in self._void]
+            given = [item for item in call.given if item in ledger and item not in self._void] or dropped
             seen = set(given if call.seen is None else call.seen)
             asked = list(dict.fromkeys((*given, *dropped)))
             read = [item for item in asked if item in seen]
@@ -96,8 +99,8 @@ class Conversation:
             lost = list(dict.fromkeys(lost))
             if fresh:
                 known = [leaf for leaf in lost if leaf not in held and not ledger.is_summary(leaf)]
-                self._add_summary(fresh[0], [*held, *known])
-            for item in dropped:
+                self._add_summary(fresh[0], [*held, *known], void=call.void)
+            for item in gone:
                 self._leave(item)
             ledger.evict([item for item in lost if not ledger.retained(item)])
             self._take_in(after)
@@ -181,7 +184,7 @@ class Conversation:
             ids = [entry.id for entry in retry.entries]
             seen = set(ids if call.seen is None else call.seen)
             read = [item for item in ids if item in seen]
-            self._add_summary(summary, ids)
+            self._add_summary(summary, ids, void=call.void)
             for leaf in self._leaves(read):
                 self._leave(leaf) if not ledger.retained(leaf) else None
             for gone in [retry.replaces] if retry.replaces else ids:
@@ -272,13 +275,16 @@ class Conversation:
             below = [name]
         self._add_summary(entry, below)
 
-    def _add_summary(self, entry: Entry, sources: Sequence[str]) -> None:
+    def _add_summary(self, entry: Entry, sources: Sequence[str], *, void: bool = False) -> None:
         self.session.ledger.summarize(entry.id, sources, entry.tokens)
         self._places[entry.id] = len(self._places)
         self._summaries[entry.id] = entry
         self._present[entry.id] = entry
+        self._void |= {entry.id} if void else set()
         while len(self._summaries) > _SUMMARIES_KEPT:
-            del self._summaries[next(iter(self._summaries))]
+            oldest = next(iter(self._summaries))
+            del self._summaries[oldest]
+            self._void.discard(oldest)
 
     # -- inside: reporting
 
@@ -329,7 +335,7 @@ class Conversation:
             if ledger.retained(made.summary_id):
                 return self._whole(command, made.level, made.summary_id, made.given)
             below = self._leaves(made.given)
-            for item in self._summaries_held():
+            for item in filter(ledger.is_summary, tuple(ledger)):
                 leaves = self._leaves([item])
                 if leaves & below:  # It was summarized again since: what came of it starts anew from the originals.
                     return self._whole(command, made.level, item, self._ordered(leaves | below))
@@ -387,10 +393,6 @@ class Conversation:
 
     def _ordered(self, ids: Iterable[str]) -> list[str]:
         return sorted(ids, key=lambda item: self._places.get(item, 0))
-
-    def _summaries_held(self) -> list[str]:
-        ledger = self.session.ledger
-        return [item for item in ledger if ledger.is_summary(item)]
 
     def _depth(self, item: str) -> int:
         return next((summary.depth for summary in self.session.measure().summaries if summary.id == item), 0)

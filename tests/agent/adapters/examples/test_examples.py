@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +21,7 @@ from leadline.agent import State
 from leadline.agent.adapters.conversations import Conversations
 from leadline.contracts.events import Round
 from leadline.contracts.session_state import decode_state
+from tests.agent.adapters.claude_code.recording import SESSION, Recording
 from tests.agent.adapters.rigs import rig_of
 from tests.agent.adapters.rigs.base import Brain
 from tests.processors.running import REAL, RunningWorker, Topics, until
@@ -51,6 +55,18 @@ def monitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]
             ours.__exit__(None, None, None)
 
 
+def open_incidents(topics: Topics, session: str) -> set[str]:
+    """The rules that have something open, as the monitor's state tells."""
+    states = [decode_state(m.value()) for m in topics.read("leadline.sessions") if m.value() is not None]
+    mine = [state for state in states if state.session_id == session]
+    return {incident.rule for incident in mine[-1].incidents} if mine else {"not told yet"}
+
+
+def orders(topics: Topics, session: str) -> list[dict[str, Any]]:
+    found = [json.loads(message.value()) for message in topics.read("leadline.commands")]
+    return [one for one in found if one["session_id"] == session]
+
+
 class Example:
     """An example at work. ``names``: what it defines."""
 
@@ -74,11 +90,6 @@ class Example:
         assert self.watch.client.flush() == 0
         events = [event for event in self.records("leadline.events") if event["session_id"] == session]
         return [event["trigger"] for event in events if event["schema"] == Round.__struct_config__.tag]
-
-    def open_incidents(self, session: str) -> set[str]:
-        states = [decode_state(m.value()) for m in self.topics.read("leadline.sessions") if m.value() is not None]
-        mine = [state for state in states if state.session_id == session]
-        return {incident.rule for incident in mine[-1].incidents} if mine else {"not told yet"}
 
     @contextmanager
     def monitor_frozen(self) -> Iterator[None]:
@@ -310,9 +321,59 @@ def test_a_summary_that_is_none_is_halted_repaired_and_released(request: pytest.
         while len(brain.heard) == 1:
             turn(one, "last u u u u u u u u u")
         assert "q1 " in brain.heard[1]
-        until("the end of its trouble", lambda: not one.open_incidents(session))
+        until("the end of its trouble", lambda: not open_incidents(one.topics, session))
         assert "unheeded" not in {rule for rule, _ in one.violations(session)}
         assert one.watch.failures == 0
+
+
+def test_claude_codes_next_compaction_is_blocked_and_what_was_lost_is_put_back(monitor: RunningWorker, tmp_path: Path) -> None:
+    """The command of the page's settings, a process for each hook. The summary is an error: the monitor's halt blocks the next
+    automatic compaction, though not one that a person asks for; the next prompt puts the originals back, and the release lets
+    compaction go on, after which nothing is open."""
+    settings = json.loads((DOCS / "claude-code.md").read_text(encoding="utf-8").partition("```json\n")[2].partition("```")[0])
+    topics = Topics(monitor.bootstrap)
+
+    def fire(event: str, **more: Any) -> dict[str, Any]:
+        transcript = tmp_path / "transcript.jsonl"
+        transcript.write_text(made.text)
+        given = {"hook_event_name": event, "session_id": SESSION, "transcript_path": str(transcript), **more}
+        [entry] = settings["hooks"][event][0]["hooks"]
+        command = entry["command"].replace("kafka:9092", monitor.bootstrap).split()[1:]
+        environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-m", "leadline", *command],
+            input=json.dumps(given),
+            capture_output=True,
+            text=True,
+            env=environ,
+            check=True,
+        )
+        assert done.stderr == ""
+        answer: dict[str, Any] = json.loads(done.stdout or "{}")
+        return answer
+
+    made = Recording()
+    for turn in range(3):
+        made.user(f"question {turn} ")
+        last = made.assistant(f"answer {turn} ")
+    made.boundary(preservedMessages={"uuids": [last]})
+    made.summary("Error generating summary: the model is overloaded")
+    fire("PostCompact", trigger="auto")
+    blocked = until("the halt", lambda: fire("PreCompact", trigger="auto"))
+    assert blocked["decision"] == "block"
+    assert "ungrounded-summary" in blocked["reason"]
+    assert fire("PreCompact", trigger="manual") == {}
+    context = fire("UserPromptSubmit", prompt="go on")["hookSpecificOutput"]["additionalContext"]
+    assert [f"question {turn}" in context for turn in range(3)] == [True, True, True]
+    until("the release", lambda: "resume" in [one["kind"] for one in orders(topics, SESSION)])
+    assert fire("PreCompact", trigger="auto") == {}
+    kept = made.user("go on " * 20)
+    made.boundary(preservedMessages={"uuids": [kept]})
+    made.summary("summary " + "s" * 60)
+    fire("PostCompact", trigger="auto")
+    until("the end of its trouble", lambda: not open_incidents(topics, SESSION))
+    assert {one["kind"] for one in orders(topics, SESSION)} == {"halt", "retry-level", "resume"}
+    topics.close()
 
 
 def test_every_adapter_has_its_page() -> None:
