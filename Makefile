@@ -52,7 +52,7 @@ $(ADAPTERS)/.installed: pyproject.toml $(ADAPTER_PINS)
 	@touch $@
 
 adapters-test: $(ADAPTERS)/.installed  ## Run the adapters' tests against the real frameworks, in a venv of their own
-	LEADLINE_TEST_ADAPTERS=all $(ADAPTERS)/bin/python -m pytest -n $(JOBS) --dist loadgroup tests/agent/adapters $(ARGS)
+	LEADLINE_TEST_ADAPTERS=all LEADLINE_TEST_LONG=1 $(ADAPTERS)/bin/python -m pytest -n $(JOBS) --dist loadgroup tests/agent/adapters $(ARGS)
 
 $(OPENHANDS)/.installed: pyproject.toml $(OPENHANDS_PINS)
 	$(PYTHON312) -m venv $(OPENHANDS)

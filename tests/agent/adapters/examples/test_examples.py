@@ -326,6 +326,7 @@ def test_a_summary_that_is_none_is_halted_repaired_and_released(request: pytest.
         assert one.watch.failures == 0
 
 
+@pytest.mark.long
 def test_claude_codes_next_compaction_is_blocked_and_what_was_lost_is_put_back(monitor: RunningWorker, tmp_path: Path) -> None:
     """The command of the page's settings, a process for each hook. The summary is an error: the monitor's halt blocks the next
     automatic compaction, though not one that a person asks for; the next prompt puts the originals back, and the release lets
