@@ -582,6 +582,28 @@ def test_a_retry_that_is_never_made_is_asked_for_again_where_the_agent_goes_on()
         assert monitor.told() == ["budget-open!", "retry-level#1", "retry-level#2"]
 
 
+@pytest.mark.parametrize("said_again", ["round", "late round", "missing round", "call", "stale call"])
+def test_what_comes_twice_or_late_is_no_agent_that_goes_on(said_again: str) -> None:
+    """Rounds 2 and 100, a call; the retry is acknowledged; then a copy of one of them comes, or what was overtaken."""
+    known = round_(100, epoch=2), checkpoint(2, event_id="c2", epoch=2)
+    monitor = Monitor(only("budget-open"))
+    monitor.send(round_(98, epoch=2), *known, checkpoint(1, event_id="c1", seen_spans=10, epoch=2))
+    monitor.send(ack(monitor.commands[0]))
+    again = {
+        "round": known[0],
+        "late round": round_(2, epoch=2),
+        "missing round": round_(99, epoch=2),
+        "call": known[1],
+        "stale call": checkpoint(2, event_id="c0", epoch=1),
+    }
+    monitor.send(again[said_again])
+    monitor.tick(EFFECT)
+    assert monitor.told() == ["budget-open!", "retry-level#1"]
+    monitor.send(round_(101, epoch=2))
+    monitor.tick(EFFECT)
+    assert monitor.told() == ["budget-open!", "retry-level#1", "retry-level#2"]
+
+
 def test_an_open_budget_that_repeats_unheard_halts_at_the_third_time() -> None:
     monitor = Monitor(only("budget-open"))
     monitor.send(checkpoint(1, seen_spans=10), checkpoint(1, seen_spans=10))

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from leadline.commands.fold import Incoming, fold
 from leadline.contracts import limits
 from leadline.contracts.codec import encode
 from leadline.contracts.events import Summary
 from leadline.contracts.ids import state_key
-from leadline.contracts.orders import Command
+from leadline.contracts.orders import Command, Mode
 from leadline.contracts.session_state import encode_state
 from leadline.contracts.times import parse_ms
 from leadline.detection.policy import DEFAULT_POLICY
+from leadline.detection.rules import RULE_NAMES, UNHEEDED
 from tests.commands.test_incidents import inverted, only, sink
-from tests.support.core import START, Monitor, ack, checkpoint, declared, round_, start
+from tests.support.core import START, Monitor, ack, checkpoint, declared, policy, round_, start
 
 WHOLE: dict[str, Any] = {"declared_input_tokens": 8_000, "consumed_input_tokens": 8_000, "source_spans": None, "seen_spans": None}
 CUT = WHOLE | {"consumed_input_tokens": 5_000}
@@ -92,6 +95,20 @@ def test_a_halt_that_is_issued_again_plans_over_the_summaries_of_now() -> None:
     again = monitor.commands[-1]
     assert (again.kind, again.attempt) == ("halt", 2)
     assert [target.summary_id for target in again.parameters.plan or ()] == ["S9"]
+
+
+@pytest.mark.parametrize("mode", ["off", "shadow", "warn"])
+def test_what_is_withdrawn_after_it_was_escalated_is_released_once(mode: Mode) -> None:
+    """The rule, and what came of its being unheeded: each release has an id and a number of its own, and stays in flight."""
+    monitor = inverted(attempts=1)
+    monitor.tick(monitor.policy.default.command_ttl_ms)
+    assert monitor.told() == ["inversion!", "halt#1", "unheeded!", "stop-agent#1"]
+    monitor.policy = policy(modes=dict.fromkeys([*RULE_NAMES, UNHEEDED], mode), attempts=1)
+    monitor.send(sink(3, 0.19, 98, 0.52))
+    halt, stop, *resumes = monitor.commands
+    assert [(item.seq, item.parameters.releases) for item in resumes] == [(3, halt.command_id), (4, stop.command_id)]
+    monitor.send(*(ack(item, "done") for item in resumes))
+    assert [one.rule for one in monitor.state().incidents if one.command is not None] == []
 
 
 def test_an_accepted_stop_is_not_sent_again() -> None:

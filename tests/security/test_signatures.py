@@ -333,6 +333,42 @@ def test_what_others_had_a_session_halted_for_is_released_and_hides_nothing(flee
     assert len({one.incident_id for one in monitor.violations}) == 2
 
 
+@pytest.mark.parametrize("heeded", [True, False])
+def test_what_a_person_halted_stays_halted_when_its_fleet_signs_for_the_first_time(tmp_path: Path, heeded: bool) -> None:
+    """An agent that has its fleet's key does not free itself by it: the halt goes to it too, and the order to stop where that was
+    not heeded. Only a person releases it."""
+    mine, hand = key(tmp_path, "mine"), key(tmp_path, "hand")
+    monitor = Checking(FleetKeys({"f1": ring(mine)}, manual=ring(hand)))
+    by_hand: dict[str, Any] = {"session_id": "s1", "agent_id": "a1", "who": "ops", "why": "it deletes things"}
+    assert monitor.say(inverting(1, fleet="plain", epoch=10**6)) == ""
+    assert monitor.say(Manual(event_id="h1", action="halt", ts=format_ms(NOW), **by_hand), hand) == ""
+    assert monitor.say(inverting(2, fleet="plain", epoch=10**6)) == ""
+    told = ["manual!", "halt#1", "inversion!", "halt#1"]
+    assert monitor.told() == told
+    if heeded:
+        assert monitor.say(ack(monitor.commands[0], epoch=10**6)) == ""
+    else:
+        for _ in range(3):
+            refused = [one for one in monitor.commands if one.rule == "manual"][-1]
+            assert monitor.say(ack(refused, "refused", epoch=10**6)) == ""
+        told += ["halt#2", "halt#3", "unheeded!", "stop-agent#1"]
+        assert monitor.told() == told
+    assert monitor.say(round_(1), mine) == ""
+    told += ["halt#2", "resume#1"] if heeded else ["halt#4", "resume#1", "stop-agent#2"]
+    assert monitor.told() == told
+    anew = [one for one in monitor.commands if one.epoch == 0]
+    assert [(one.kind, one.fleet, one.rule) for one in anew if one.kind != "resume"] == [
+        ("halt", "f1", "manual"),
+        ("stop-agent", "f1", "unheeded"),
+    ][: 1 if heeded else 2]
+    assert {one.rule for one in anew if one.kind == "resume"} == {"inversion"}
+    assert len({one.command_id for one in monitor.commands}) == len(monitor.commands)
+    assert monitor.say(round_(2), mine) == ""
+    assert monitor.told() == told
+    assert monitor.say(Manual(event_id="h2", action="resume", ts=format_ms(monitor.now), **by_hand), hand) == ""
+    assert monitor.told() == [*told, *["resume#1"] * (1 if heeded else 2)]
+
+
 def test_what_is_done_by_hand_is_signed_by_who_may(tmp_path: Path) -> None:
     """A fleet's own key does not release its sessions; without keys for that, nobody does where its fleet has keys."""
     mine, hand = key(tmp_path, "mine"), key(tmp_path, "hand")

@@ -16,7 +16,7 @@ from leadline.commands.deadlines import watched
 from leadline.commands.lifecycle import Instruction, Move, Signal, advance
 from leadline.contracts import ids, limits
 from leadline.contracts.codec import Event
-from leadline.contracts.events import Ack, Checkpoint, Round
+from leadline.contracts.events import Ack
 from leadline.contracts.manual import Manual
 from leadline.contracts.orders import Cause, Command, CommandKind, Parameters, Tick, Violation
 from leadline.contracts.session_state import CommandState, Incident, SessionState, Stage
@@ -24,8 +24,8 @@ from leadline.contracts.text import safe
 from leadline.detection.bounded import named
 from leadline.detection.observe import Finding, Observation
 from leadline.detection.policy import FleetPolicy
-from leadline.detection.rounds import Arrival
-from leadline.detection.rules import UNHEEDED, no_progress
+from leadline.detection.rounds import Arrival, goes_on
+from leadline.detection.rules import UNHEEDED
 from leadline.detection.rules.base import Exit
 
 __all__ = ["settle"]
@@ -98,7 +98,7 @@ class _Settlement:
         self._each(self._withdrawn)
         if not isinstance(event, Tick | Ack | Manual):
             self._each(self._release_again)
-        if isinstance(event, Checkpoint) or (isinstance(event, Round) and no_progress.ran(event)):
+        if goes_on(event, observation.arrival):
             self._each(self._went_on)
         if isinstance(event, Tick):
             self._each(self._overdue)
@@ -129,16 +129,28 @@ class _Settlement:
                 self._resolve(incident, Signal.RELEASED, why)
 
     def _disown(self) -> None:
-        """Others spoke for the session before its fleet did: what that led to is released."""
+        """Others spoke for the session before its fleet did: what that led to is released. What a person had it halted for
+        stands, and is commanded anew: who acknowledged that was not the fleet, and may have been of another epoch."""
         why = f"{issue.WITHDRAWN}: the session's fleet has signed for it, and what was said before was not signed"
-        for incident in self.state.incidents:
-            known = next((one for one in self.state.incidents if one.incident_id == incident.incident_id), None)
-            if known is not None and not known.releasing:
-                self._resolve(known, Signal.WITHDRAWN, why)
+
+        def disown(incident: Incident) -> None:
+            command = incident.command
+            if incident.releasing:
+                return
+            if issue.MANUAL not in (incident.rule, incident.subject):
+                self._resolve(incident, Signal.WITHDRAWN, why)
+            elif command is not None:
+                self._put(self._command(incident, command.kind, command.attempt + 1, command.parameters, command.reason))
+
+        self._each(disown)
 
     def _each(self, step: Callable[[Incident], None]) -> None:
+        """``step`` for each incident that is there, as it is by then: a step may have changed others, or ended them."""
         for incident in self.state.incidents:
-            step(incident)
+            for known in self.state.incidents:
+                if known.incident_id == incident.incident_id:
+                    step(known)
+                    break
 
     def _withdrawn(self, incident: Incident) -> None:
         """The policy changed meanwhile: what it no longer enforces is released, what it no longer looks at is forgotten."""
@@ -165,14 +177,8 @@ class _Settlement:
         self.state.incidents = tuple(item for item in self.state.incidents if item.incident_id != incident.incident_id)
 
     def _found(self, finding: Finding, event: Event) -> None:
-        known = next(
-            (
-                item
-                for item in self.state.incidents
-                if item.rule == finding.rule and item.subject == finding.subject and not item.releasing
-            ),
-            None,
-        )
+        what = finding.rule, finding.subject
+        known = next((one for one in self.state.incidents if (one.rule, one.subject) == what and not one.releasing), None)
         if known is None:
             if finding.decision.fired:
                 self._open(finding, event)
@@ -209,15 +215,7 @@ class _Settlement:
 
     def _command(self, incident: Incident, kind: CommandKind, attempt: int, parameters: Parameters, reason: str) -> Incident:
         incident, record = issue.command(
-            self.state,
-            incident,
-            kind,
-            attempt,
-            parameters,
-            reason,
-            self.policy,
-            self.now,
-            self.sent_at,
+            self.state, incident, kind, attempt, parameters, reason, self.policy, self.now, self.sent_at
         )
         if record.kind == "cap-depth":
             self.state.depth_cap = parameters.max_depth

@@ -52,7 +52,7 @@ class Observation(NamedTuple):
     reasons: tuple[tuple[str, Decision], ...] = ()
     restarted: bool = False
     arrival: Arrival | None = None
-    """For a round: how it related to those before it."""
+    """For a round: how it related to those before it. Of other events only what was ignored has one."""
 
 
 def observe(state: SessionState, event: Event, now: int, policy: FleetPolicy, *, explain: bool = True) -> Observation:
@@ -89,7 +89,7 @@ def apply(state: SessionState, event: Event, now: int, policy: FleetPolicy, *, e
     if type(event) is Round:
         arrival = _round(state, event, policy, findings, reasons)
     elif type(event) is Checkpoint:
-        _checkpoint(state, event, policy, findings, reasons)
+        arrival = _checkpoint(state, event, policy, findings, reasons)
     elif type(event) is SessionStart:
         _start(state, event)
     elif type(event) is SessionEnd:
@@ -309,11 +309,11 @@ def _pinned(state: SessionState) -> int:
 
 def _checkpoint(
     state: SessionState, event: Checkpoint, policy: FleetPolicy, findings: list[Finding], reasons: Reasons | None
-) -> None:
+) -> Arrival | None:
     if event.event_id:
         if event.event_id in state.recent_events:
             state.counts = replace(state.counts, duplicates=state.counts.duplicates + 1)
-            return
+            return Arrival.DUPLICATE
         state.recent_events = (*state.recent_events, event.event_id)[-limits.RECENT_EVENTS :]
     followed = following.follow(state.facts, event)
     state.facts = followed.facts
@@ -326,6 +326,7 @@ def _checkpoint(
     view = CheckpointView(event, state.facts, policy, same_size=_same_size(state, event))
     for rule in CHECKPOINT_RULES:
         ask(rule, view, state, policy, f"L{event.level}", findings, reasons)
+    return None
 
 
 def _same_size(state: SessionState, event: Checkpoint) -> int:

@@ -21,10 +21,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from leadline.contracts import limits
-from leadline.contracts.events import Round
+from leadline.contracts.codec import Event
+from leadline.contracts.events import Checkpoint, Round
 from leadline.contracts.session_state import Measurement, SessionState
 
-__all__ = ["REACH", "SEEN", "Arrival", "arrive", "measurement_of", "remember"]
+__all__ = ["REACH", "SEEN", "Arrival", "arrive", "goes_on", "is_pass", "measurement_of", "remember"]
 
 REACH: Final = 62
 """How many rounds back a missing round is still recognized as missing rather than as a duplicate."""
@@ -41,6 +42,18 @@ class Arrival(Enum):
     REORDERED = "reordered"
     LATE = "late"
     SUPERSEDES = "supersedes"
+
+
+def is_pass(trigger: str, outcome: str) -> bool:
+    """Whether such a round was a pass that was meant to free something: neither skipped nor failed, no hold, no rehydration."""
+    return outcome == "ok" and trigger not in ("rehydrate", "hold")
+
+
+def goes_on(event: Event, arrival: Arrival | None) -> bool:
+    """Whether the agent compacts: not where an event says again, or late, what it did before."""
+    if isinstance(event, Round):
+        return arrival is Arrival.NEXT and is_pass(event.trigger, event.outcome)
+    return isinstance(event, Checkpoint) and arrival is None
 
 
 def measurement_of(event: Round) -> Measurement:

@@ -11,6 +11,7 @@ from leadline.contracts.events import Round
 from leadline.contracts.orders import Action
 from leadline.contracts.session_state import Measurement
 from leadline.detection.policy import FleetPolicy
+from leadline.detection.rounds import is_pass
 from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule
 from leadline.detection.signs import STALLED
 
@@ -36,8 +37,8 @@ def _before(event: Round) -> int | None:
 
 
 def ran(event: Round) -> bool:
-    """Whether this was a pass that was meant to free something: not skipped, no hold, no rehydration."""
-    return event.outcome == "ok" and event.trigger not in ("rehydrate", "hold")
+    """Whether this was a pass that was meant to free something."""
+    return is_pass(event.trigger, event.outcome)
 
 
 def _trouble(event: Round, prev: Measurement | None, policy: FleetPolicy) -> Decision | None:
