@@ -207,6 +207,44 @@ async def test_whatever_is_sent_for_signing_in_is_answered(body: bytes) -> None:
         assert (await client.post("/login", content=body)).status_code == 401
 
 
+async def test_a_token_is_not_guessed_without_end() -> None:
+    """Five different wrong ones a minute from one place, by whatever way; the same again is no further guess."""
+    now = [1_000.0]
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await Response("seen")(scope, receive, send)
+
+    guard = Guard(app, Access(token=TOKEN, proxies=parse_proxies("10.0.0.1")), lambda: now[0])
+
+    def come(client: str) -> httpx.AsyncClient:
+        return httpx.AsyncClient(transport=httpx.ASGITransport(app=guard, client=(client, 1)), base_url="http://dash.example")
+
+    async with come("10.9.9.9") as client:
+        for guess in ("a", "b", "a", "a", "a", "a", "c"):
+            assert (await client.post("/login", json={"token": guess})).status_code == 401
+        for guess in ("d", "e"):
+            now[0] += 1
+            assert (await client.get("/api/fleet", headers={"authorization": f"Bearer {guess}"})).status_code == 401
+        refused = await client.post("/login", json={"token": TOKEN})
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "58")
+        assert refused.json()["error"] == "too many wrong tokens came from here: try again in 58 seconds"
+        assert (await client.get("/", headers={"authorization": f"Bearer {TOKEN}"})).status_code == 429
+        assert (await client.get("/healthz", headers={"authorization": "Bearer f"})).text == "seen"
+        now[0] += 58
+        assert (await client.post("/login", json={"token": TOKEN})).status_code == 200, "three of them are a minute old"
+    async with come("10.0.0.1") as client:
+        for guess in range(5):
+            sent = await client.post("/login", json={"token": f"{guess}"}, headers={"x-forwarded-for": f"1.2.3.{guess}, 9.9.9.9"})
+            assert sent.status_code == 401
+        for seen, status in (("9.9.9.9", 429), ("9.9.9.8", 200)):
+            sent = await client.post("/login", json={"token": TOKEN}, headers={"x-forwarded-for": seen})
+            assert sent.status_code == status, "behind a proxy that is trusted it is told by what that saw"
+    async with come("10.9.9.8") as client:
+        for guess in range(5):
+            await client.post("/login", json={"token": f"{guess}"}, headers={"x-forwarded-for": f"{guess}"})
+        assert (await client.post("/login", json={"token": TOKEN}, headers={"x-forwarded-for": "x"})).status_code == 429
+
+
 async def test_of_a_long_body_no_more_is_read_than_it_may_have() -> None:
     """4 KiB, whether its length is told or not; strangers may send it."""
     read = 0

@@ -14,12 +14,19 @@ import httpx
 import msgspec
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from starlette.routing import Route
 
 from leadline.contracts.codec import decode_event, decode_silence
 from leadline.contracts.manual import Manual
 from leadline.contracts.times import parse_ms
 from leadline.contracts.topics import EVENTS, SILENCES
+from leadline.dashboard.access import Access
 from leadline.dashboard.acting import Acting, _Asked
+from leadline.dashboard.api import Parts, make_app
+from leadline.dashboard.hub import Hub
+from leadline.dashboard.reader import Reading
+from leadline.dashboard.view import FleetView
+from leadline.detection.policy import DEFAULT_POLICY
 from leadline.settings import load_settings
 from tests.dashboard.feed import Feed, inverting
 from tests.dashboard.test_serve import PARTITION, Topics, dashboard
@@ -136,6 +143,32 @@ def test_acting_is_off_unless_there_is_a_token_for_it(fresh_bootstrap: str) -> N
         assert answer.status_code == 403
         assert "turned off" in answer.json()["error"]
         assert not httpx.get(f"{address}api/config").json()["acting"]
+
+
+async def test_the_token_for_acting_is_not_guessed_without_end() -> None:
+    """Five wrong ones a minute, then the right one is refused too; who looks and does not act is not disturbed."""
+    now = [1_800_000_000_000]
+    current = Reading(now[0], 0, 1.0)
+    view, lock = FleetView(), threading.Lock()
+    hub = Hub(view, lock, lambda: current, lambda: now[0])
+    access = Access(act_token=TOKEN)
+    parts = Parts(view, lock, hub, None, lambda: current, lambda: now[0], lambda: DEFAULT_POLICY, access)  # type: ignore[arg-type]
+    acting = Acting(load_settings({}, bootstrap="127.0.0.1:1"), parts, lambda: now[0])
+    app = make_app(parts, [Route("/api/acts", acting.act, methods=["POST"])])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1") as client:
+
+        async def act(token: str) -> httpx.Response:
+            body = {"action": "halt", **WHOSE, **SAID}
+            return await client.post("/api/acts", json=body, headers={"x-leadline-act-token": token})
+
+        for guess in range(5):
+            assert (await act(f"guess-{guess}")).status_code == 403
+        refused = await act(TOKEN)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "60")
+        assert refused.json()["error"] == "too many wrong tokens came from here: try again in 60 seconds"
+        assert (await client.get("/api/fleet")).status_code == 200
+        now[0] += 60_000
+        assert (await act(TOKEN)).status_code == 404, "it is the right one, and there is no such session"
 
 
 def test_a_release_names_the_incident_that_is_open() -> None:

@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from leadline.dashboard.bodies import BodyRefused, read_body
+from leadline.dashboard.tries import Tries, too_many
 from leadline.errors import SettingsError
 from leadline.settings import Settings
 
@@ -70,6 +71,12 @@ class Access(NamedTuple):
         except ValueError:
             return False
         return any(address in network for network in self.proxies)
+
+    def place(self, request: Request) -> str:
+        """Where a request comes from, as far as that can be believed: what the last proxy saw, if it is one of ours."""
+        host = request.client.host if request.client is not None else ""
+        seen = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+        return seen[:64] if seen and self.trusts(host) else host
 
 
 def parse_proxies(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
@@ -143,6 +150,7 @@ class Guard:
         self._app = app
         self._access = access
         self._clock = clock
+        self._tries = Tries(clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -178,11 +186,13 @@ class Guard:
             return _said(403, "a page of another site may not ask for this")
         if path == "/login" and method == "POST":
             return await self._login(request)
+        if any(path == each or (each.endswith("/") and path.startswith(each)) for each in _OPEN_PATHS):
+            return None
         user = self._user(request)
+        if isinstance(user, Response):
+            return user
         if user is not None:
             request.scope.setdefault("state", {})["user"] = user
-            return None
-        if any(path == each or (each.endswith("/") and path.startswith(each)) for each in _OPEN_PATHS):
             return None
         if "text/html" in headers.get("accept", "") and method == "GET":
             query = request.scope["query_string"].decode("latin-1")
@@ -201,8 +211,8 @@ class Guard:
             return False
         return is_loopback(host)
 
-    def _user(self, request: Request) -> str | None:
-        """Who looks: a name from the proxy, or empty where nothing tells; ``None``: nobody who may."""
+    def _user(self, request: Request) -> str | Response | None:
+        """Who looks: a name from the proxy, or empty where nothing tells; ``None``: nobody who may; an answer: nobody for now."""
         access, headers = self._access, request.headers
         if access.user_header:
             name = headers.get(access.user_header, "").strip()
@@ -210,8 +220,11 @@ class Guard:
                 return name[:200]
         if access.token:
             given = headers.get("authorization", "")
-            if given.startswith("Bearer ") and _same(given[7:].strip(), access.token):
-                return ""
+            if given.startswith("Bearer "):
+                if (refused := self._wrong(request, given[7:].strip())) is None:
+                    return ""
+                if refused.status_code == 429:
+                    return refused
             return "" if self._signed_in_until(request) else None
         return None if access.user_header else ""
 
@@ -226,11 +239,21 @@ class Guard:
             return _said(error.status, str(error), {"connection": "close"})
         except (msgspec.MsgspecError, ValueError, RecursionError):
             token = ""
-        if not self._access.token or not _same(token.strip(), self._access.token):
-            return _said(401, "that is not the token")
+        if (refused := self._wrong(request, token.strip())) is not None:
+            return refused
         response = JSONResponse({"ok": True})
         self._sign_in(request, response)
         return response
+
+    def _wrong(self, request: Request, token: str) -> Response | None:
+        """What to answer to this token for looking; ``None``: it is the right one."""
+        place = self._access.place(request)
+        if wait_s := self._tries.wait_s(place):
+            return _said(429, too_many(wait_s), {"retry-after": str(wait_s)})
+        if self._access.token and _same(token, self._access.token):
+            return None
+        self._tries.wrong(place, token)
+        return _said(401, "that is not the token")
 
     def _sign_in(self, request: Request, response: Response) -> None:
         """Lax, so that a link from elsewhere finds its reader signed in: whatever writes asks for its own token and origin."""

@@ -26,6 +26,7 @@ from leadline.contracts.times import format_ms
 from leadline.contracts.topics import EVENTS, SILENCES
 from leadline.dashboard.api import Parts
 from leadline.dashboard.bodies import BodyRefused, read_body
+from leadline.dashboard.tries import Tries, too_many
 from leadline.dashboard.view import MANUAL
 from leadline.detection.rules import RULE_NAMES
 from leadline.security.keys import SigningKey
@@ -54,9 +55,10 @@ class _Asked(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class _Refused(Exception):
-    def __init__(self, status: int, sentence: str) -> None:
+    def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(sentence)
         self.status = status
+        self.headers = headers
 
 
 class Acting:
@@ -70,6 +72,7 @@ class Acting:
         self._parts = parts
         self._now = now
         self._client: Any = None
+        self._tries = Tries(lambda: now() / 1000)
         file = settings.signing_key_file if parts.access.act_token else ""
         self._key = SigningKey.read(file, "LEADLINE_SIGNING_KEY_FILE") if file else None
 
@@ -79,7 +82,7 @@ class Acting:
             topic, key, partition, record = self._record(asked)
             await asyncio.to_thread(self._send, topic, key, partition, encode(record))
         except _Refused as error:
-            return JSONResponse({"error": str(error)}, status_code=error.status)
+            return JSONResponse({"error": str(error)}, status_code=error.status, headers=error.headers)
         except KafkaException as error:
             return JSONResponse({"error": f"the broker did not take it: {error.args[0].str()}"}, status_code=503)
         return JSONResponse({"ok": True, "id": getattr(record, "event_id", "") or getattr(record, "silence_id", "")})
@@ -88,7 +91,12 @@ class Acting:
         token = self._parts.access.act_token
         if not token:
             raise _Refused(403, "acting is turned off: start the dashboard with LEADLINE_DASHBOARD_ACT_TOKEN_FILE")
-        if not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), token.encode()):
+        given = request.headers.get(TOKEN_HEADER, "")
+        place = getattr(request.state, "user", "") or self._parts.access.place(request)
+        if wait_s := self._tries.wait_s(place):
+            raise _Refused(429, too_many(wait_s), {"retry-after": str(wait_s)})
+        if not hmac.compare_digest(given.encode(), token.encode()):
+            self._tries.wrong(place, given)
             raise _Refused(403, "that is not the token for acting")
         try:
             asked = msgspec.json.decode(await read_body(request, _MOST_BYTES), type=_Asked)

@@ -12,7 +12,8 @@ form.addEventListener("submit", async (event) => {
     body: JSON.stringify({ token }),
   }).catch(() => null);
   if (answer?.ok) location.assign(wanted());
-  else said.textContent = answer ? "That is not the token." : "The dashboard does not answer.";
+  else if (answer?.status === 429) said.textContent = `Too many wrong tokens came from here. Try again in ${answer.headers.get("retry-after")} seconds.`;
+  else said.textContent = answer?.status === 401 ? "That is not the token." : "The dashboard does not answer.";
 });
 
 /** Where the reader came from; only within this site. */
