@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import time
+
 import pytest
 
+from leadline.contracts.codec import encode
+from leadline.contracts.orders import Heartbeat
+from leadline.contracts.times import format_ms
+from leadline.contracts.topics import COMMANDS
 from leadline.dashboard.reader import Reader
 from leadline.dashboard.view import FleetView
 from leadline.errors import Refused
 from tests.cli.run import leadline
 from tests.dashboard.feed import Feed, inverting
-from tests.dashboard.test_serve import HOSTILE, Topics
+from tests.dashboard.test_serve import HOSTILE, PARTITION, Topics
 from tests.support.core import round_
 
 
@@ -25,6 +32,9 @@ def test_shows_the_fleet_once_as_text_and_as_json(fresh_bootstrap: str) -> None:
         troubled.send(round_(number, ratio, session_id="s2", **changes))
     troubled.send(round_(1, session_id=HOSTILE, fleet="f2"))
     written.publish(troubled)
+    beat = Heartbeat(partition=PARTITION, at=format_ms(time.time_ns() // 1_000_000 - 600_000), every_ms=5_000)
+    written.write(COMMANDS.name, "beat", encode(beat))
+    written.flush()
 
     told = leadline("top", "--json", "--bootstrap", fresh_bootstrap)
     assert told.code == 0
@@ -33,11 +43,13 @@ def test_shows_the_fleet_once_as_text_and_as_json(fresh_bootstrap: str) -> None:
     assert told.json["commands_in_flight"] == {"halt": 1}
     assert told.json["incidents"]["inversion"] == 1
     assert told.json["reading"]["behind"] == 0
+    assert (told.json["monitor"]["partitions"], told.json["monitor"]["silent"]) == (1, 1)
 
     shown = leadline("top", "--once", "--bootstrap", fresh_bootstrap)
     assert shown.code == 0
     assert "\x1b[31m" not in shown.out
     assert "3 sessions" in shown.out
+    assert re.search(r"No monitor watches this fleet: the last sign of life came \d+ s ago", shown.out.replace("\n", " "))
     lines = [line for line in shown.out.splitlines() if " s1 " in line or " s2 " in line]
     assert [line.split()[1] for line in lines] == ["s2", "s1"], "the troubled one first"
     assert "inverted" in lines[0]

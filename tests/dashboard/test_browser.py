@@ -314,6 +314,10 @@ def test_the_keyboard_reaches_everything(tab: Tab, demo: Demo) -> None:
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.locator("canvas").focus()
+    page.keyboard.press("End")
+    last = page.locator(".pointed").inner_text()
+    page.keyboard.press("Home")
+    assert page.locator(".pointed").inner_text().split(":")[0] != last.split(":")[0]
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     told = page.locator(".pointed").inner_text()

@@ -49,10 +49,10 @@ def top(bootstrap: str | None, fleet: str, once: bool, interval: float, as_json:
         if as_json or once or not is_terminal():
             reader.wait_restored(_RESTORE_S)
             with lock:
-                overview = view.overview(fleet)
+                overview, monitor = view.overview(fleet), view.monitor(_now())
                 shown = _screen(view, reader.reading(), fleet, console().width, 40)
             if as_json:
-                emit_json({**overview, "reading": {**reader.reading()._asdict(), "now": _now()}})
+                emit_json({**overview, "monitor": monitor, "reading": {**reader.reading()._asdict(), "now": _now()}})
             else:
                 console().print(shown)
             return exits.OK
@@ -80,6 +80,7 @@ def _screen(view: FleetView, reading: Reading, fleet: str, width: int, height: i
     more = len(sessions) - rows
     title = f"sessions{f' of {fleet}' if fleet else ''}"
     return Group(
+        *_watched(view.monitor(_now())),
         _states(overview),
         Columns(
             [_counted("incidents open", overview["incidents"]), _counted("commands in flight", overview["commands_in_flight"])]
@@ -87,6 +88,17 @@ def _screen(view: FleetView, reading: Reading, fleet: str, width: int, height: i
         Panel(table, title=safe(title), subtitle=f"… {more} more" if more > 0 else None),
         _foot(overview, reading),
     )
+
+
+def _watched(monitor: dict[str, int | None]) -> list[Text]:
+    """Where nobody judges, everything looks as it did: that is said before anything else."""
+    silent, partitions, since = monitor["silent"], monitor["partitions"], monitor["since"]
+    if not silent or since is None:
+        return []
+    where = "this fleet" if silent == partitions else f"{silent} of {partitions} partitions"
+    ago = max(0, _now() - since) / 1000
+    told = f"No monitor watches {where}: the last sign of life came {ago:,.0f} s ago. What you see is how it was then."
+    return [Text(told, "bold red")]
 
 
 def _states(overview: dict[str, Any]) -> Text:

@@ -74,7 +74,7 @@ export function fleetPage(main, context) {
           </header>
           <div class="cells">
             <canvas tabindex="0" role="application" aria-roledescription="heat strip"
-              aria-label="${entries.length} sessions, a cell each, grouped by fleet. Arrow keys move, Enter opens. The table below says the same."></canvas>
+              aria-label="${entries.length} sessions, a cell each, grouped by fleet. Arrow keys, Home and End move, Enter opens. The table below says the same."></canvas>
           </div>
           ${fleet.loaded && !entries.length ? html`<p class="none">${fleet.size ? "No session matches the filters." : "No session is known yet: start an agent that reports, or wait for the monitor."}</p>` : nothing}
         </section>
@@ -83,10 +83,13 @@ export function fleetPage(main, context) {
       `,
       main,
     );
-    drawPointed();
+    if (!pointed) drawPointed();
   }
 
-  /** At once when another cell is pointed at: who goes on with the keyboard must have been told of the right one. */
+  /**
+   * At once when another cell is pointed at: who goes on with the keyboard must have been told of the right one. And only then: a
+   * screen reader reads it out each time it changes.
+   */
   function drawPointed() {
     render(pointed ? told(pointed) : entries.length ? "Point at a cell, or focus the strip and use the arrow keys." : "", main.querySelector(".pointed"));
   }
@@ -137,7 +140,9 @@ export function fleetPage(main, context) {
 /** Where nobody judges, everything looks as it did: that must be said before anything else. */
 function watched(monitor, context) {
   if (!monitor?.silent) return nothing;
-  return html`<p class="alarm" role="alert">No monitor watches ${monitor.silent === monitor.partitions ? "this fleet" : `${monitor.silent} of ${monitor.partitions} partitions`}: the last sign of life came ${duration(context.freshness.now() - monitor.since)} ago. What you see is how it was then.</p>`;
+  // Only what stays the same is an alert: one whose words change is read out each time.
+  return html`<div class="alarm"><p role="alert">No monitor watches ${monitor.silent === monitor.partitions ? "this fleet" : `${monitor.silent} of ${monitor.partitions} partitions`}. What you see is how it was then.</p>
+    <p>The last sign of life came ${duration(context.freshness.now() - monitor.since)} ago.</p></div>`;
 }
 
 function tiles(counts) {

@@ -31,10 +31,11 @@ export class Strip {
     });
     canvas.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && this.at >= 0) onOpen(this.entries[this.at]);
-      const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: this.columns, ArrowUp: -this.columns }[event.key];
-      if (!step || !this.entries.length) return;
+      const all = this.entries.length;
+      const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: this.columns, ArrowUp: -this.columns, Home: -all, End: all }[event.key];
+      if (!step) return;
       event.preventDefault();
-      this.point(Math.min(this.entries.length - 1, Math.max(0, this.at < 0 ? 0 : this.at + step)));
+      this.point(Math.min(all - 1, Math.max(0, this.at < 0 ? (event.key === "End" ? all - 1 : 0) : this.at + step)));
     });
     this.watch = new ResizeObserver(() => this.draw());
     this.watch.observe(canvas.parentElement);
