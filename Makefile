@@ -65,7 +65,7 @@ openhands-test: $(OPENHANDS)/.installed  ## Run the OpenHands adapter's tests, i
 
 deploy-test: $(STAMP)  ## Check the chart, the image's recipe and the compose file with helm, hadolint and the schemas, which it fetches
 	@$(BIN)/python -m tests.helm.tools
-	$(BIN)/python -m pytest -n 2 -rs tests/helm tests/deploy $(ARGS)
+	LEADLINE_TEST_IMAGE=1 $(BIN)/python -m pytest -n 2 -rs tests/helm tests/deploy $(ARGS)
 
 browser-test: $(STAMP)  ## Look at the dashboard in a real browser (installs chromium where it can)
 	@$(BIN)/python -m tests.support.browser || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
