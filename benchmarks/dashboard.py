@@ -28,6 +28,7 @@ from leadline.broker import EmbeddedBroker
 from leadline.contracts.ids import state_key
 from leadline.contracts.session_state import CommandState, Incident, Measurement, SessionState, Stage, encode_state
 from leadline.contracts.topics import SESSIONS
+from leadline.dashboard.view import FleetView
 from leadline.processors import topics
 from leadline.settings import load_settings
 
@@ -215,14 +216,41 @@ def measure(sessions: int, rate: int, seconds: float, seed: int) -> Measured:
     return Measured(done[0] / (seconds + 3), latencies, memory, cores, max(long, default=0.0), len(long), max(first, default=0.0))
 
 
+def memory(sessions: int, seed: int) -> tuple[float, float]:
+    """Bytes that the dashboard's process keeps for a session with a full window, and those of its record."""
+    fleet, view, size = Fleet(0, seed), FleetView(), 0
+    before = _resident_bytes()
+    for number in range(sessions):
+        state = fleet._fresh(number)
+        value = encode_state(state)
+        size += len(value)
+        view.apply_state(number % _PARTITIONS, state_key(state.session_id, state.agent_id).encode(), value)
+        if number % 1_000 == 999:
+            view.take_changes()
+    return (_resident_bytes() - before) / sessions, size / sessions
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dashboard", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sessions", type=int, default=10_000)
     parser.add_argument("--rate", type=int, default=5_000, help="events a second")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--memory", action="store_true", help="only what a session costs in memory: no broker, no browser")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
+    if given.memory:
+        kept, record = memory(given.sessions, given.seed)
+        told = {"bytes that the dashboard keeps for a session": round(kept), "bytes of its record": round(record)}
+        shown_as = (
+            json.dumps(told, indent=2) if given.json else "\n".join(f"{name:<48}{value:>10,}" for name, value in told.items())
+        )
+        sys.stdout.write(f"{shown_as}\n")
+        return 0
     found = measure(given.sessions, given.rate, given.seconds, given.seed)
     late = sorted(found.latencies_ms)
     shown: dict[str, tuple[float, str]] = {
