@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import typing
+from collections import Counter
 from typing import Any
 
+import prometheus_client
 import pytest
 from opentelemetry.sdk.metrics.export import Gauge, Sum
 from opentelemetry.sdk.resources import Resource
@@ -154,6 +156,29 @@ def test_the_first_verdict_of_a_timer_after_a_takeover_is_an_increase() -> None:
     monitor.tell(tick(monitor.now))
     assert monitor.samples()[named] == 1
     assert monitor.samples().keys() == before.keys()
+
+
+def test_series_are_made_once_however_many_fleets_agents_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3,000 fleets in the store and in what comes: the five that have series of their own, and those of all the others. One is
+    called as the others are."""
+    made: Counter[str] = Counter()
+    labels_of = prometheus_client.Counter.labels
+
+    def counting(self: Any, *values: Any, **given: Any) -> Any:
+        made[self._name] += 1
+        return labels_of(self, *values, **given)
+
+    monitor = Watched(fleets_max=5)
+    monkeypatch.setattr(prometheus_client.Counter, "labels", counting)
+    monitor.metrics.restored(3, [], ["other", *(f"{n:04}" for n in range(3)), "q", *(f"r{n}" for n in range(3_000))])
+    monitor.tell(*(round_(1, session_id=f"s{n}", fleet=f"r{n}") for n in range(100)))
+    (per_fleet,) = {
+        len([name for name in monitor.samples() if name.startswith("leadline_violations") and f'"{fleet}"' in name])
+        for fleet in ("0000", "0001", "0002", "q", "other")
+    }
+    assert made["leadline_violations"] == 5 * per_fleet
+    assert made["leadline_rounds"] <= 2 * 5
+    assert monitor.samples()["leadline_fleets_overflow_total"] == 100
 
 
 def test_a_rule_in_shadow_has_its_series_before_it_first_fires() -> None:

@@ -20,11 +20,16 @@ class Fleets:
     def __len__(self) -> int:
         return len(self._labels)
 
+    @property
+    def full(self) -> bool:
+        """No other fleet gets one of its own."""
+        return len(self._labels) >= self._most
+
     def label(self, fleet: str) -> str:
         found = self._labels.get(fleet)
         if found is not None:
             return found
-        if len(self._labels) >= self._most:
+        if self.full:
             return OTHER
         label = safe(fleet, _MAX_TEXT)
         self._labels[fleet] = label

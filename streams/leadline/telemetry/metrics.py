@@ -90,6 +90,8 @@ class Metrics:
         self.since: dict[int, int] = {}
         """By partition: the broker's time of the last record judged, or when it was taken over; ms since 1970."""
         self._fleets = Fleets(fleets_max)
+        self._told_of: set[str] = set()
+        """Labels of fleets whose series there are."""
         self._incidents: dict[int, dict[str, tuple[Incident, ...]]] = {}
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
@@ -147,7 +149,9 @@ class Metrics:
     def restored(self, partition: int, incidents: Iterable[tuple[str, tuple[Incident, ...]]], fleets: Iterable[str] = ()) -> None:
         self.revoked((partition,))
         for fleet in sorted(fleets):
-            self._fleet(fleet, 0)  # A timer may tell of a session that is never heard of again.
+            # A timer may tell of a session that is never heard of again.
+            if self._fleet(fleet, 0) == OTHER and self._fleets.full:
+                break  # So are all the others, save those that have their series.
         self.since[partition] = self.now()
         self._follow(partition, incidents)
 
@@ -198,11 +202,11 @@ class Metrics:
                 child.observe(seconds, _exemplar(context) if number in shown else None)
 
     def _fleet(self, fleet: str, number: int) -> str:
-        known = len(self._fleets)
         label = self._fleets.label(fleet)
-        if label == OTHER:
+        if label == OTHER and number:
             self._add("leadline.fleets.overflow", number)
-        if label == OTHER or len(self._fleets) > known:
+        if label not in self._told_of:
+            self._told_of.add(label)
             self._counters["leadline.rounds"].labels(fleet=label)
             for (rule, severity), mode in product(_SEVERITIES.items(), LABELS["mode"].values):
                 self._counters["leadline.violations"].labels(rule=rule, severity=severity, mode=mode, fleet=label)
