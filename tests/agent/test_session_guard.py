@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any, NamedTuple
 
-from leadline.agent import Fact, Session
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from leadline.agent import Fact, Session, State
+from leadline.agent.presence import Presence
 from leadline.contracts.events import Checkpoint, SessionStart
+from leadline.contracts.session_state import SessionState
+from leadline.detection.observe import observe
+from leadline.detection.policy import FleetPolicy
 from leadline.errors import RecallFloorViolation, SalienceInversionError
-from tests.agent.support import Sink, command, compact, session
+from tests.agent.support import START, Sink, command, compact, session
 
 
 def cross_the_boundary(one: Session) -> None:
@@ -43,6 +51,81 @@ def test_a_pinned_hierarchy_is_noticed_after_more_than_five_rounds() -> None:
         for _ in range(10):
             capped.compacted()
         assert not capped.warnings
+
+
+@pytest.mark.parametrize(("trigger", "outcome"), [("hold", "ok"), ("rehydrate", "ok"), ("budget", "skipped")])
+def test_an_agent_that_obeys_a_halt_is_not_pinned_by_that(trigger: str, outcome: Any) -> None:
+    """Five passes at the limit, ten rounds in which none ran, then the sixth pass."""
+    with session(Sink(), max_depth=2, guard="raise") as one:
+        compact(one)
+        for _ in range(5):
+            one.compacted()
+        for _ in range(10):
+            one.compacted(trigger, outcome=outcome)
+        with pytest.raises(SalienceInversionError, match="depth-pin: hierarchy pinned at depth 2 for 6 rounds"):
+            one.compacted()
+
+
+class Step(NamedTuple):
+    """One round, or what happens between two."""
+
+    depth: int = 3
+    trigger: str = "budget"
+    outcome: Any = "ok"
+    cap: bool = False
+    retracted: bool = False
+
+
+steps = st.builds(
+    Step,
+    st.sampled_from([3, 3, 3, 3, 3, 2]),
+    st.sampled_from(["budget", "budget", "hold", "rehydrate", "manual"]),
+    st.sampled_from(["ok", "ok", "ok", "skipped", "failed"]),
+    st.sampled_from([False] * 15 + [True]),
+    st.sampled_from([False] * 7 + [True]),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(steps, max_size=20))
+@example([Step()] * 5 + [Step(trigger="hold"), Step(outcome="skipped"), Step(), Step(retracted=True), Step(), Step()])
+def test_a_session_finds_itself_pinned_where_the_monitor_does(steps: list[Step]) -> None:
+    """And waits for a verdict, closed where it has none, on just these rounds. A pass at the limit may be taken back."""
+    sink, state = Sink(), SessionState("s-1", "a-1")
+    waiting: dict[str, Any] = {"hold": "hold-on-compact", "hold_seconds": 0.0, "fail_closed": ["*"]}
+    one = session(sink, presence=Presence(lambda: 0.0), session_start_spans=10, **waiting)
+    one.start()
+    for number in range(10):
+        one.ledger.add_raw(f"m{number}", 100, 0.4)
+    below = "m0"
+    for name in ("S1", "S2", "S3"):
+        one.ledger.summarize(name, [below], 10, 0.4)
+        below = name
+    told, depth = 0, 3
+    for step in steps:
+        if step.cap:
+            one.receive(command(1, "cap-depth", max_depth=2))
+            state.depth_cap = 2
+        if step.depth > depth:
+            below = f"{below}+"
+            one.ledger.summarize(below, ["S2"], 10, 0.4)
+        elif step.depth < depth:
+            one.ledger.evict([below])
+        depth = step.depth
+        before = len(one.warnings)
+        one.compacted(step.trigger, outcome=step.outcome)
+        found = [str(warning) for warning in list(one.warnings)[before:]]
+        if step.retracted and step.depth == 3 and (step.trigger, step.outcome) == ("budget", "ok"):
+            one.retract()
+        pinned = False
+        for event in sink.events[told:]:
+            seen = observe(state, event, START, FleetPolicy())
+            state = seen.state
+            fired = any(finding.rule == "depth-pin" and finding.decision.fired for finding in seen.findings)
+            pinned = pinned or fired
+        told = len(sink.events)
+        assert ([text.split(":")[0] for text in found] == ["depth-pin"]) == pinned, found
+        assert (one.state is State.HELD) == pinned
 
 
 def test_a_checkpoint_reports_each_facts_status_from_the_text_and_never_the_text() -> None:

@@ -7,10 +7,11 @@ from collections import deque
 from leadline.agent import guard
 from leadline.agent.options import GuardMode
 from leadline.agent.signals import Signals
-from leadline.contracts.events import Checkpoint, Policy, SessionStart
+from leadline.contracts.events import Checkpoint, Policy, RoundOutcome, SessionStart
 from leadline.contracts.session_state import FactRecord
 from leadline.detection import facts as following
 from leadline.detection.policy import FleetPolicy
+from leadline.detection.rounds import is_pass
 from leadline.detection.rules.depth_pin import at_limit
 from leadline.errors import Halted
 
@@ -40,7 +41,9 @@ class Boundary:
         """Facts came up."""
         self._records = following.declare(self._records, event.facts).facts
 
-    def passed(self, signals: Signals, baseline: int, depth_cap: int | None) -> Halted | None:
+    def passed(
+        self, signals: Signals, baseline: int, depth_cap: int | None, trigger: str, outcome: RoundOutcome
+    ) -> Halted | None:
         """A round was measured, and was no failure. Returns what is wrong with it, if anything.
 
         Raises :class:`leadline.errors.SalienceInversionError` in mode ``raise``.
@@ -48,7 +51,8 @@ class Boundary:
         previous = self._last
         self._taken_back = (previous, self._pinned)
         pinned = at_limit(signals.summary_depth_max, self._stated.max_depth or 0, depth_cap)
-        self._last, self._pinned = signals, self._pinned + 1 if pinned else 0
+        # As the monitor counts: where no pass ran, the hierarchy can have become no deeper, and no flatter either.
+        self._last, self._pinned = signals, self._pinned + is_pass(trigger, outcome) if pinned else 0
         if self._mode == "off":
             return None
         try:

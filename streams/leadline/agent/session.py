@@ -237,7 +237,7 @@ class Session(Commanded):
         if cap is not None and signals.summary_depth_max <= cap:
             for command in self._inbox.pending("cap-depth"):
                 self.done(command)
-        found = self._boundary.passed(signals, self._baseline, cap)
+        found = self._boundary.passed(signals, self._baseline, cap, trigger, outcome)
         return signals, found if self._holding.judged_by_guard(event_id, found) else None
 
     def _wait(self, found: Halted | None) -> None:
