@@ -13,7 +13,9 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from leadline.cli.main import cli
 from leadline.contracts.acls import acls
 from leadline.contracts.topics import TOPICS
 from leadline.dashboard.access import access_from
@@ -196,7 +198,38 @@ STRIMZI: dict[str, Any] = {
         },
     },
 }
-"""What is used of Strimzi's resources, from its documentation: their full schemas come with no package."""
+"""What is used of Strimzi's resources, from its documentation: the words and bounds that its classes do not refuse."""
+
+
+def strimzi_faults(given: list[dict[str, Any]]) -> list[str]:
+    command = tools.strimzi()
+    assert command is not None
+    lines = "".join(f"{json.dumps(one)}\n" for one in given)
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False, timeout=110)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+needs_strimzi = pytest.mark.skipif(tools.strimzi() is None, reason=f"Strimzi's classes are not here: {NEEDS}")
+
+
+@needs_helm
+@needs_strimzi
+def test_strimzis_own_classes_take_every_resource(rendered: dict[str, str]) -> None:
+    """Of the chart, and of ``leadline topics acls``; what is misspelt or unknown is refused."""
+    given = [one for text in rendered.values() for one in manifests(text) if one["apiVersion"].startswith("kafka.strimzi.io/")]
+    assert {one["kind"] for one in given} == {"KafkaTopic", "KafkaUser"}
+    arguments = ["topics", "acls", "--format", "strimzi", "--cluster", "main", "--agents", "User:fleet-one", "--acting"]
+    printed = CliRunner().invoke(cli, arguments)
+    assert printed.exit_code == 0, printed.output
+    by_the_command = manifests(printed.stdout)
+    assert {one["kind"] for one in by_the_command} == {"KafkaTopic", "KafkaUser"}
+    assert strimzi_faults([*given, *by_the_command]) == []
+    topic, user = (next(one for one in given if one["kind"] == kind) for kind in ("KafkaTopic", "KafkaUser"))
+    misspelt = {**topic, "spec": {**topic["spec"], "partitionz": 3}}
+    unknown = {**user, "spec": {**user["spec"], "authentication": {"type": "scram"}}}
+    found = strimzi_faults([misspelt, unknown])
+    assert ["partitionz" in found[0], "scram" in found[1]] == [True, True]
 
 
 @needs_helm

