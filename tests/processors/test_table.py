@@ -11,7 +11,7 @@ import pytest
 from faust.types import TP
 
 from leadline.commands.fold import Removed
-from leadline.contracts.session_state import SessionState, encode_state
+from leadline.contracts.session_state import Incident, SessionState, encode_state
 from leadline.contracts.topics import SESSIONS
 from leadline.processors.app import make_app
 from leadline.processors.outputs import Outgoing, Sent
@@ -265,6 +265,41 @@ async def test_the_fleets_that_are_restored_come_from_the_store(made: Made) -> N
     first.fleet, second.fleet = "f1", "f2"
     made.write({0: {"k": first, "n": second}})
     assert (await made.sessions.survey(0)).fleets == {"f1", "f2"}
+
+
+def troubled(name: str, offset: int, fleet: str, *rules: str) -> bytes:
+    one = state(name, offset, 99)
+    one.fleet, one.incidents = fleet, tuple(Incident(f"{name}-{rule}", rule) for rule in rules)
+    return encode_state(one)
+
+
+async def test_what_a_restore_from_nothing_counted_is_what_the_store_holds(made: Made) -> None:
+    """In batches, states that are replaced, removed, back again or older than what is there."""
+    restored = [
+        [Change(0, b"a", troubled("a", 5, "f1", "drift")), Change(1, b"b", troubled("b", 6, "f1"))],
+        [Change(2, b"b", troubled("b", 8, "f2", "inversion")), Change(3, b"c", troubled("c", 9, "f3", "masked"))],
+        [Change(4, b"c", None, 10), Change(5, b"a", troubled("a", 11, "f1")), Change(6, b"d", b"no state")],
+        [Change(7, b"b", troubled("b", 7, "f4")), Change(8, b"e", troubled("e", 12, "f5")), Change(9, b"e", None, 13)],
+        [Change(10, b"c", troubled("c", 14, "f6", "erosion")), Change(11, b"c", None, None), Change(12, b"d", None, None)],
+        [Change(13, b"c", troubled("c", 15, "f6", "erosion"))],
+    ]
+    for changes in restored:
+        made.table.restore(0, changes)
+    counted = await made.sessions.survey(0)
+    assert (counted.sessions, counted.watermark, counted.fleets) == (3, 15, frozenset({"f1", "f2", "f6"}))
+    assert {key: [one.rule for one in found] for key, found in counted.incidents} == {"b": ["inversion"], "c": ["erosion"]}
+    assert made.sessions.number() == 3
+    again = await made.sessions.survey(0)
+    assert again == counted._replace(incidents=sorted(counted.incidents)), "the second time the store itself is gone over"
+
+
+async def test_what_was_there_before_a_restore_or_is_written_after_it_counts_too(made: Made) -> None:
+    made.write({0: {"k": state("s", 1)}})
+    made.table.restore(0, [Change(1, b"n", troubled("t", 8, "f1"))])
+    assert (await made.sessions.survey(0)).sessions == 2
+    made.table.restore(1, [Change(0, b"n", troubled("t", 8, "f1"))])
+    made.write({1: {"k": state("s", 9)}})
+    assert (await made.sessions.survey(1)).sessions == 2
 
 
 async def test_a_wiped_partition_is_empty_and_usable(made: Made) -> None:

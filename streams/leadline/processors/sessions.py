@@ -11,8 +11,9 @@ from leadline.commands.fold import Load, Removed
 from leadline.contracts.session_state import Incident, SessionState, decode_state, encode_state
 from leadline.contracts.topics import SESSIONS
 from leadline.errors import Malformed
+from leadline.processors.marks import Mark, mark_of
 from leadline.processors.outputs import Outgoing, Sent
-from leadline.processors.table import GONE_AT, Mark, Row, SessionsTable, mark_of, place
+from leadline.processors.table import GONE_AT, Row, SessionsTable, place
 
 __all__ = ["Sessions", "Survey", "Taken"]
 
@@ -250,8 +251,15 @@ class Sessions:
         self.settled = True
 
     async def survey(self, partition: int) -> Survey:
-        """Go once over all stored states of a partition; gives way to others from time to time. States of an older store are put
-        into the index."""
+        """Go once over all stored states of a partition, unless its restore has counted them; gives way to others from time to
+        time. States of an older store are put into the index."""
+        tally = self._table.tally(partition)
+        if tally is not None:
+            part = self._part(partition)
+            part.sessions = tally.sessions
+            watermark = max(tally.watermark, part.upto, self._table.gone_last(partition))
+            opened = [(key.decode("utf-8", "surrogatepass"), incidents) for key, incidents in tally.incidents.items()]
+            return Survey(tally.sessions, watermark, opened, frozenset(+tally.fleets))
         sessions, watermark, incidents, rows = 0, -1, [], []
         fleets: set[str] = set()
         for key, body, placed in self._table.items_of(partition):

@@ -23,15 +23,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import faust
-import msgspec
 import rocksdict
 from faust.types import TP
 
-from leadline.contracts.session_state import Incident
 from leadline.contracts.topics import SESSIONS
 from leadline.processors.logs import with_fields
+from leadline.processors.marks import Mark, Tally, Times, mark_of, times_of
 
-__all__ = ["GONE_AT", "STORE_OPTIONS", "Change", "Mark", "Row", "SessionsTable", "mark_of", "place"]
+__all__ = ["GONE_AT", "STORE_OPTIONS", "Change", "Row", "SessionsTable", "place"]
 
 log = logging.getLogger(__name__)
 
@@ -55,44 +54,6 @@ _THROUGH: Final = _INDEX + b"\xff" * _TIME
 """Behind the whole index, as no time is so late."""
 _MOST_GONE: Final = 50_000
 """Removals remembered for each partition, to tell a late write of a removed session from a session that begins anew."""
-
-
-class Mark(msgspec.Struct):
-    """The fields of a stored state that restoring and the clock need; the rest is skipped unread."""
-
-    session_id: str
-    agent_id: str
-    offset: int = -1
-    deadline: int | None = None
-    fleet: str = ""
-    incidents: tuple[Incident, ...] = ()
-
-
-class _Times(msgspec.Struct, gc=False):
-    """What restoring needs of each record."""
-
-    offset: int = -1
-    deadline: int | None = None
-
-
-_decoder = msgspec.json.Decoder(Mark)
-_times = msgspec.json.Decoder(_Times)
-
-
-def mark_of(body: bytes) -> Mark | None:
-    """``None`` where the bytes are no state."""
-    try:
-        return _decoder.decode(body)
-    except msgspec.MsgspecError:
-        return None
-
-
-def _times_of(body: bytes) -> _Times | None:
-    """As :func:`mark_of`, at half its cost."""
-    try:
-        return _times.decode(body)
-    except msgspec.MsgspecError:
-        return None
 
 
 def place(deadline: int | None, placed: int | None) -> int | None:
@@ -143,6 +104,8 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
         """By partition, the removals that were restored and :meth:`through` does not account for, in the changelog's order."""
         self._own: dict[int, list[tuple[int, int]]] = {}
         """By partition, ranges of offsets that are this worker's own and do not follow what was applied."""
+        self._tallies: dict[int, Tally] = {}
+        """Of partitions that were restored from nothing, and to which nothing else was written since."""
 
     def look_up(self, partition: int, key: bytes) -> tuple[bytes | None, int | None]:
         """A state's bytes, and its place in the index."""
@@ -153,12 +116,16 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
 
     def put_all(self, partition: int, rows: Iterable[Row], through: int = -1) -> None:
         """One atomic write. ``through``: the offset up to which the partition's events are in the store from then on."""
+        self._tallies.pop(partition, None)
         batch = rocksdict.WriteBatch(raw_mode=True)
         if through >= 0:
             batch.put(_THROUGH, through.to_bytes(_TIME, "big"))
             gone = self._gone.get(partition, {})
             for key in [key for key, one in gone.items() if one.at <= through]:
                 del gone[key]
+        self._write(partition, batch, rows)
+
+    def _write(self, partition: int, batch: rocksdict.WriteBatch, rows: Iterable[Row]) -> None:
         for key, body, placed, was in rows:
             if was is not None and (body is None or was != placed):
                 batch.delete(_entry(was, key))
@@ -283,6 +250,7 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
         self.regressed = {}
         self._gone = {}
         self._own = {}
+        self._tallies = {}
         if not self.applied:
             return
         for tp, end in (await self.app.consumer.highwaters(*ours.values())).items():
@@ -304,7 +272,7 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
         if path.exists():
             shutil.rmtree(path)
         store._db_for_partition(partition)
-        for known in (self.applied, self.regressed, self._gone, self._own):
+        for known in (self.applied, self.regressed, self._gone, self._own, self._tallies):
             known.pop(partition, None)
 
     def apply_changelog_batch(self, batch: Iterable[Any]) -> None:
@@ -321,26 +289,35 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
     def restore(self, partition: int, changes: Sequence[Change]) -> None:
         """Apply records of the changelog, ascending offsets. Those that were applied already are passed over."""
         seen = self.applied.get(partition, -1)
-        changes = [each for each in changes if each.offset > seen]
+        if changes and changes[0].offset <= seen:
+            changes = [each for each in changes if each.offset > seen]
         if not changes:
             return
         database, through = self.data._db_for_partition(partition), self.through(partition)
+        if seen < 0 and next(iter(database.keys()), None) is None:
+            self._tallies[partition] = Tally()
         gone = self._gone.setdefault(partition, {})
         regressed = self.regressed.setdefault(partition, {})
-        keys = list({each.key for each in changes})
-        stored = {key: _unpack(value) for key, value in zip(keys, database.get(keys), strict=True)}
+        keys = [each.key for each in changes]
+        stored = dict(zip(keys, database.get(keys), strict=True))
+        olds: dict[bytes, tuple[Mark | None, int | None]] = {}
+        """Of the sessions that the store has: what of the state could be read, and its place in the index."""
         known: dict[bytes, int] = {}
-        latest: dict[bytes, tuple[bytes | None, int | None]] = {}
+        latest: dict[bytes, tuple[bytes | None, Mark | Times | None]] = {}
         for offset, key, body, gone_at in changes:
-            mark = None if body is None else _times_of(body)
+            mark = None if body is None else mark_of(body) or times_of(body)
             watermark = (gone_at if body is None else mark.offset if mark else None) or 0
             best = known.get(key)
             if best is None:
-                old = stored[key][0]
-                old_mark = None if old is None else _times_of(old)
+                old, was = _unpack(stored[key])
+                old_mark = None if old is None else mark_of(old)
+                if old is not None:
+                    olds[key] = old_mark, was
+                times = old_mark if old is None or old_mark else times_of(old)
                 # A state that the store does not have though it has all events up to there: the session was removed since.
-                removed = max(self.gone_at(partition, key), through if body is not None else -1)
-                best = old_mark.offset if old_mark else removed
+                best = times.offset if times else through if body is not None else -1
+                if not times and key in gone:
+                    best = max(best, gone[key].at)
             # A tombstone that does not say when it was written is taken at its word.
             if watermark < best and (body is not None or gone_at is not None):
                 regressed[key] = offset
@@ -357,15 +334,26 @@ class SessionsTable(faust.Table):  # type: ignore[misc]
                 known[key] = watermark
                 if gone:
                     gone.pop(key, None)
-            latest[key] = body, None if mark is None else mark.deadline
+            latest[key] = body, mark
+        tally = self._tallies.get(partition)
         rows = []
-        for key, (body, deadline) in latest.items():
-            was = stored[key][1]
-            rows.append(Row(key, body, place(deadline, was), was))
-        self.put_all(partition, rows)
+        for key, (body, mark) in latest.items():
+            before = olds.get(key)
+            was = None if before is None else before[1]
+            rows.append(Row(key, body, was if mark is None else place(mark.deadline, was), was))
+            if tally is not None:
+                if before is not None:
+                    tally.went(key, before[0])
+                if body is not None:
+                    tally.came(key, mark if isinstance(mark, Mark) else None)
+        self._write(partition, rocksdict.WriteBatch(raw_mode=True), rows)
         while len(gone) > _MOST_GONE:
             del gone[next(iter(gone))]
         self.note_changelog(partition, changes[-1].offset)
+
+    def tally(self, partition: int) -> Tally | None:
+        """What the partition holds, where it was restored from nothing and not written to since; told once."""
+        return self._tallies.pop(partition, None)
 
     def gone_at(self, partition: int, key: bytes) -> int:
         """The watermark at which a session was removed, where that is still known; else -1."""
