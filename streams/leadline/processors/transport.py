@@ -23,7 +23,7 @@ from faust.types import TP
 
 from leadline.contracts.topics import EVENTS
 from leadline.processors.credentials import aiokafka_config
-from leadline.processors.table import change
+from leadline.processors.table import Change, change
 from leadline.settings import Settings
 
 __all__ = ["SCHEME", "Transport", "register"]
@@ -74,7 +74,13 @@ class Consumer(driver.Consumer):  # type: ignore[misc]
                 for record in found:
                     yield tp, self._to_message(tp, record)
                 continue
-            restore(tp.partition, [change(each.offset, each.key, each.value, each.headers) for each in found])
+            changes = [
+                Change(each.offset, each.key, each.value)
+                if each.value is not None
+                else change(each.offset, each.key, None, each.headers)
+                for each in found
+            ]
+            restore(tp.partition, changes)
             yield tp, self._to_message(tp, found[-1])
 
     def _new_consumer_thread(self) -> Any:
