@@ -125,7 +125,7 @@ def test_compose_reads_the_file_whole(compose: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("written", "instead", "said"),
     [
-        ("depends_on: [traces]", "depends_on: [trace]", 'depends on undefined service "trace"'),
+        ("depends_on: [traces, tempo]", "depends_on: [trace, tempo]", 'depends on undefined service "trace"'),
         ("volumes: [monitor-1:/", "volumes: [monitor-3:/", 'undefined volume "?monitor-3'),
         ("secrets: [dashboard-token]", "secrets: [token]", 'undefined secret "?token'),
         ("stop_grace_period: 40s", "stop_grace_period: 40q", "stop_grace_period"),
