@@ -164,6 +164,8 @@ COLORED = """
 
 def test_why_a_session_was_halted_in_three_clicks(tab: Tab, demo: Demo) -> None:
     """The fleet, a click on the incidents, one on the session: the chart has the threshold, the halt and the recovery."""
+    from playwright.sync_api import expect
+
     page = tab.page
     page.goto(demo.page)
     page.locator("table.sessions tbody tr").nth(23).wait_for()
@@ -198,7 +200,7 @@ def test_why_a_session_was_halted_in_three_clicks(tab: Tab, demo: Demo) -> None:
         assert page.evaluate(COLORED, [pane, color]) > 20, f"{what} is not drawn"
     page.get_by_role("button", name="Last incident").click()
     page.locator(".charts").hover()
-    assert re.match(r"round [\d,]+ · raw ratio", page.locator(".readout").inner_text())
+    expect(page.locator(".readout")).to_have_text(re.compile(r"round [\d,]+ · raw ratio"), timeout=PATIENCE_MS)
     picture(page, "session")
 
 
