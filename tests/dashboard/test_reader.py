@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from leadline.contracts.orders import Heartbeat
 from leadline.contracts.session_state import encode_state
 from leadline.contracts.times import format_ms
 from leadline.contracts.topics import COMMANDS, SESSIONS, TOPICS
+from leadline.dashboard import reader as readers
 from leadline.dashboard.reader import Reader
 from leadline.dashboard.view import FleetView
 from leadline.settings import load_settings
@@ -91,6 +93,36 @@ def test_partitions_that_have_no_leader_yet_are_waited_for(fresh_bootstrap: str,
     with reading(fresh_bootstrap, FleetView()) as (reader, _):
         assert reader.wait_restored(30)
     assert answers == []
+
+
+def test_topics_made_anew_of_which_nothing_is_heard_are_asked_for_again(
+    fresh_bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client's answer never comes, neither as one nor as a failure: the reader says so, and reads once it does."""
+    mute, asked = threading.Event(), threading.Event()
+
+    class Mute(AdminClient):  # type: ignore[misc]
+        def list_offsets(self, places: Any, **options: Any) -> Any:
+            if not mute.is_set():
+                return super().list_offsets(places, **options)
+            if threading.current_thread().name == "dashboard-reader":
+                asked.set()
+            return {place: Future() for place in places}
+
+    monkeypatch.setattr(readers, "AdminClient", Mute)
+    Topics(fresh_bootstrap)
+    with reading(fresh_bootstrap, FleetView()) as (reader, _):
+        assert reader.wait_restored(30)
+        monkeypatch.setattr(readers, "_REACH_S", 0.01)
+        mute.set()
+        reader._anew.set()
+        assert asked.wait(30)
+        until(lambda: reader.reading().error)
+        monkeypatch.setattr(readers, "_REACH_S", 10.0)
+        mute.clear()
+        until(lambda: not reader._anew.is_set() or reader.reading().stopped)
+        assert reader.wait_restored(30)
+        assert not reader.reading().stopped
 
 
 def test_topics_that_are_made_anew_are_read_anew(fresh_bootstrap: str) -> None:

@@ -279,6 +279,14 @@ def test_strimzi_gets_the_table_of_topics_and_the_permissions(rendered: dict[str
             ],
             "dashboard.proxies must name the ingress controller",
         ),
+        (
+            [
+                *("dashboard.enabled=true", "dashboard.userHeader=X-Forwarded-User"),
+                *("dashboard.ingress.enabled=true", "dashboard.ingress.host=h.example"),
+                r"dashboard.proxies=::1/128\, 127.0.0.0/8\,127.0.0.1\,",
+            ],
+            "dashboard.proxies must name the ingress controller",
+        ),
         (["monitor.persistence.size=ten"], "size"),
         (["image.digest=latest"], "digest"),
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import orjson
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import ServerSentEvent
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -20,6 +20,7 @@ from leadline import __version__
 from leadline.dashboard.access import Access, Guard
 from leadline.dashboard.history import MOST_SESSIONS, History, Past
 from leadline.dashboard.hub import Hub
+from leadline.dashboard.limits import MOST_STREAMS, Streams
 from leadline.dashboard.reader import Reading
 from leadline.dashboard.session_page import session_page
 from leadline.dashboard.view import FleetView, Session
@@ -33,7 +34,6 @@ PAGES: Final = ("/", "/session", "/incidents", "/shadow")
 """Addresses of the one page; the rest of the address says what it shows."""
 _STATIC: Final = Path(__file__).parent / "static"
 _SESSION_EVERY_S: Final = 0.5
-_PING_S: Final = 15
 _MOST: Final = 1_000
 _CURRENT_MS: Final = 30_000
 """As old may the view be and still count as current: a probe must not hide a page because a broker takes a moment."""
@@ -51,6 +51,7 @@ class Parts(NamedTuple):
     policy: Callable[[], Policy]
     access: Access = Access()
     trace_url: str = ""
+    most_streams: int = MOST_STREAMS
 
 
 def make_app(parts: Parts, extra: list[BaseRoute] | None = None, lifespan: Any = None) -> Starlette:
@@ -86,6 +87,7 @@ class _Json(JSONResponse):
 class _Api:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._streams = Streams(parts.most_streams)
 
     async def config(self, request: Request) -> Response:
         """What the page needs to know of its server."""
@@ -127,7 +129,7 @@ class _Api:
 
     async def stream(self, _request: Request) -> Response:
         """The fleet page's stream; see :class:`leadline.dashboard.hub.Hub`."""
-        return EventSourceResponse(self._parts.hub.follow(), ping=_PING_S)
+        return self._streams.answer(self._parts.hub.follow())
 
     async def session(self, request: Request) -> Response:
         """Everything about ``session`` of ``agent`` (of any agent where none is named)."""
@@ -154,7 +156,7 @@ class _Api:
                     yield ServerSentEvent(orjson.dumps({"reading": self._reading()}).decode())
                 await asyncio.sleep(_SESSION_EVERY_S)
 
-        return EventSourceResponse(events(), ping=_PING_S)
+        return self._streams.answer(events())
 
     async def violations(self, request: Request) -> Response:
         return self._search("violations", request)

@@ -195,7 +195,11 @@ class Reader:
     def _read_ends(self) -> dict[tuple[str, int], int]:
         asked = {TopicPartition(*place): OffsetSpec.latest() for place in self._positions}
         found = self._admin.list_offsets(asked, request_timeout=_REACH_S)
-        return {(at.topic, at.partition): future.result(_REACH_S).offset for at, future in found.items()}
+        try:
+            return {(at.topic, at.partition): future.result(_REACH_S).offset for at, future in found.items()}
+        except TimeoutError:
+            # Nothing was heard at all, not even that the request had timed out: to all who ask this is the same.
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:

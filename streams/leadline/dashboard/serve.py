@@ -21,6 +21,7 @@ from leadline.dashboard.acting import Acting
 from leadline.dashboard.api import Parts, make_app
 from leadline.dashboard.history import History
 from leadline.dashboard.hub import Hub
+from leadline.dashboard.limits import MOST_CONNECTIONS, Impatient, allow_files
 from leadline.dashboard.reader import Reader
 from leadline.dashboard.view import FleetView
 from leadline.detection.policy import DEFAULT_POLICY
@@ -28,11 +29,11 @@ from leadline.errors import SettingsError
 from leadline.processors.policy_source import PolicySource, read_policy
 from leadline.settings import Settings, load_settings
 
-__all__ = ["run", "wall_clock"]
+__all__ = ["configured", "run", "wall_clock"]
 
 _STOP_S: Final = 3
-_MOST_CONNECTIONS: Final = 2_000
-"""Open at once; whoever comes after is told to come again (503)."""
+_OTHER_FILES: Final = 1_000
+"""Besides connections: what clients of the broker and the page's own files may have open."""
 
 
 def wall_clock() -> int:
@@ -71,15 +72,10 @@ def run(settings: Settings, ready: Callable[[str], None]) -> None:
             for task in tasks:
                 task.cancel()
 
-    config = uvicorn.Config(
-        make_app(parts, [Route("/api/acts", Acting(settings, parts, wall_clock).act, methods=["POST"])], lifespan),
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_graceful_shutdown=_STOP_S,
-        limit_concurrency=_MOST_CONNECTIONS,
+    config = configured(
+        make_app(parts, [Route("/api/acts", Acting(settings, parts, wall_clock).act, methods=["POST"])], lifespan)
     )
+    allow_files(MOST_CONNECTIONS + _OTHER_FILES)
     # The server raises the signal that stopped it anew: being told to stop is no failure.
     signal.signal(signal.SIGTERM, lambda *_: None)
     try:
@@ -87,6 +83,20 @@ def run(settings: Settings, ready: Callable[[str], None]) -> None:
     finally:
         reader.close()
         history.close()
+
+
+def configured(app: Starlette) -> uvicorn.Config:
+    """How the server serves."""
+    return uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=_STOP_S,
+        limit_concurrency=MOST_CONNECTIONS,
+        http=Impatient,
+    )
 
 
 class _Server(uvicorn.Server):
