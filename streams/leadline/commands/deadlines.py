@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from leadline.contracts.orders import Parameters
 from leadline.contracts.session_state import CommandState, SessionState, Stage
-from leadline.detection.observe import SILENCE
+from leadline.detection.observe import was_silent
 from leadline.detection.policy import FleetPolicy
 
 __all__ = ["next_deadline", "quiet_ms", "watched"]
 
 _WATCHED = (Stage.ISSUED, Stage.ACCEPTED, Stage.EFFECTIVE)
+_NOTHING = Parameters()
 
 
 def next_deadline(state: SessionState, policy: FleetPolicy) -> int:
     """When the session must be looked at again though nothing came, ms since 1970."""
     if state.ended_at is not None:
         return state.ended_at + policy.ended_linger_ms
-    silent = any(incident.subject == SILENCE for incident in state.incidents)
-    due = state.last_seen + (policy.idle_ms if silent else quiet_ms(policy))
+    due = state.last_seen + (policy.idle_ms if was_silent(state) else quiet_ms(policy))
     for incident in state.incidents:
         command = incident.command
-        if command is not None and watched(command):
-            due = min(due, command.deadline)
+        if command is not None and command.deadline < due and watched(command):
+            due = command.deadline
     return due
 
 
@@ -32,6 +32,6 @@ def quiet_ms(policy: FleetPolicy) -> int:
 
 def watched(command: CommandState) -> bool:
     """Whether its deadline means something. What asks for nothing but to stop is obeyed by silence, once accepted."""
-    if command.kind in ("halt", "stop-agent") and command.parameters == Parameters():
+    if command.kind in ("halt", "stop-agent") and command.parameters == _NOTHING:
         return command.stage is Stage.ISSUED
     return command.stage in _WATCHED

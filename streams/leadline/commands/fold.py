@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -37,8 +37,11 @@ __all__ = ["Admit", "DeadLetter", "Folded", "Incoming", "Load", "Removed", "Step
 _CLOCK_SKEW_MS = 60_000
 _OF_KNOWN_SESSIONS = frozenset({Ack, Tick, Manual, SessionEnd})
 """Events that begin no session."""
-_APPLIED = frozenset({Arrival.NEXT, Arrival.REORDERED, Arrival.SUPERSEDES})
+_APPLIED = (Arrival.NEXT, Arrival.REORDERED, Arrival.SUPERSEDES)
 """Of rounds; the others were there before, or came too late."""
+_KEY_BEGINS: Final = tuple(f"{length}:" for length in range(limits.MAX_ID + 1))
+"""What a state key begins with, by the length of the session id."""
+_NOT_MET: Final = object()
 
 
 class Incoming(NamedTuple):
@@ -153,7 +156,8 @@ def fold(
     an agent can send.
     """
     folded = Folded()
-    states = folded.states
+    states, rounds = folded.states, folded.rounds
+    met: Callable[[str, object], Any] = states.get
     gone: dict[str, int] = {}
     latest = now + limits.MAX_FUTURE_MS
     policies: dict[str, tuple[FleetPolicy, int]] = {}
@@ -178,15 +182,20 @@ def fold(
             session_id = event.session_id
             if key != session_id.encode() or (ts is not None and ts - receive > limits.MAX_FUTURE_MS):
                 _check(record, session_id, ts, receive)
-            name = f"{len(session_id)}:{session_id}{event.agent_id}"  # state_key(), without the call.
-            state = states.get(name)
-            ours = state is not None
-            if state is None:
-                stored = None if name in states else _stored(folded, name, load)
-                if isinstance(stored, Removed):
-                    gone[name] = stored.offset
-                else:
-                    state = stored
+            name = f"{_KEY_BEGINS[len(session_id)]}{session_id}{event.agent_id}"  # state_key(), at a third of its cost.
+            state = met(name, _NOT_MET)
+            ours = True
+            if state is _NOT_MET:
+                ours = False
+                try:
+                    state = load(name)
+                except Malformed:
+                    # It is counted, and the session begins anew: it must not stop its neighbours.
+                    folded.ignore("unreadable-state")
+                    state = None
+                if type(state) is Removed:
+                    gone[name] = state.offset
+                    state = None
             if state is None:
                 if offset <= gone.get(name, -1):
                     # As for one that is there: what was written of it may not have reached the changelog.
@@ -219,7 +228,7 @@ def fold(
             current, (known, patience) = fleet, policies[fleet]
         if type(event) is Round and decoded is None and not explain:
             # Whether a rule is silenced makes no difference here.
-            after = quiet(state, event, receive, known)
+            after = quiet(state, event, receive, known, ours)
             if after is not None:
                 for header in headers:
                     if header[0] == "traceparent":
@@ -228,7 +237,7 @@ def fold(
                 after.offset = offset
                 after.deadline = after.last_seen + patience
                 states[name] = after
-                folded.rounds[fleet] = folded.rounds.get(fleet, 0) + 1
+                rounds[fleet] = rounds.get(fleet, 0) + 1
                 continue
         if not ours:
             state = state.working_copy()
@@ -246,7 +255,7 @@ def fold(
         counts = state.counts
         found = apply(state, event, receive, rules, explain=explain)
         if found.arrival in _APPLIED:
-            folded.rounds[state.fleet] = folded.rounds.get(state.fleet, 0) + 1
+            rounds[state.fleet] = rounds.get(state.fleet, 0) + 1
         state.offset = offset
         if decoded is not None:
             _tolerated(folded, decoded, state)
@@ -272,15 +281,6 @@ def fold(
             folded.compare(counts, state.counts)
         states[name] = state
     return folded
-
-
-def _stored(folded: Folded, key: str, load: Load) -> SessionState | Removed | None:
-    """The stored state. One that cannot be read is counted, and the session begins anew: it must not stop its neighbours."""
-    try:
-        return load(key)
-    except Malformed:
-        folded.ignore("unreadable-state")
-        return None
 
 
 def _begun_anew(state: SessionState, event: AgentEvent | Manual) -> SessionState:

@@ -21,6 +21,7 @@ from leadline.contracts.manual import Manual
 from leadline.contracts.orders import Cause, Command, CommandKind, Parameters, Tick, Violation
 from leadline.contracts.session_state import CommandState, Incident, SessionState, Stage
 from leadline.contracts.text import safe
+from leadline.detection.asking import standing
 from leadline.detection.bounded import named
 from leadline.detection.observe import Finding, Observation
 from leadline.detection.policy import FleetPolicy
@@ -64,25 +65,27 @@ def settle(
     the commands and incidents that were there. ``usurped``: what they were opened by was not the session's fleet.
     """
     state = observation.state
-    if not observation.findings and not state.incidents and not isinstance(event, Ack | Manual):
+    if not observation.findings and not state.incidents and type(event) is not Ack and type(event) is not Manual:
         return []  # Nearly every event of a healthy fleet.
     sent_at = now if sent_at is None else sent_at
-    settlement = _Settlement(observation.state, now, policy, cause, sent_at, [] if moves is None else moves)
-    outputs = settlement.run(observation, event, usurped)
-    return [replace(item, policy=version) for item in outputs] if version else outputs
+    settlement = _Settlement(observation.state, now, policy, cause, version, sent_at, [] if moves is None else moves)
+    return settlement.run(observation, event, usurped)
 
 
 class _Settlement:
     """One event's worth of work on one state; exists for the length of one :func:`settle`."""
 
-    __slots__ = ("arrival", "cause", "moves", "now", "outputs", "policy", "sent_at", "state")
+    __slots__ = ("arrival", "cause", "moves", "now", "outputs", "policy", "sent_at", "state", "version")
 
-    def __init__(self, state: SessionState, now: int, policy: FleetPolicy, cause: Cause, sent_at: int, moves: list[Move]) -> None:
+    def __init__(
+        self, state: SessionState, now: int, policy: FleetPolicy, cause: Cause, version: str, sent_at: int, moves: list[Move]
+    ) -> None:
         self.state = state
         self.now = now
         self.sent_at = sent_at
         self.policy = policy
         self.cause = cause
+        self.version = version
         self.moves = moves
         self.outputs: Outputs = []
         self.arrival: Arrival | None = None
@@ -95,17 +98,20 @@ class _Settlement:
             state.incidents = ()
         elif usurped:
             self._disown()
-        self._each(self._withdrawn)
-        if not isinstance(event, Tick | Ack | Manual):
-            self._each(self._release_again)
-        if goes_on(event, observation.arrival):
-            self._each(self._went_on)
-        if isinstance(event, Tick):
+        if self.policy.modes:
+            self._each(self._withdrawn)
+        # On these types `type() is` is several times as fast as an isinstance() that says no.
+        if type(event) is Tick:
             self._each(self._overdue)
-        elif isinstance(event, Ack):
+        elif type(event) is Ack:
             self._acknowledged(event)
-        elif isinstance(event, Manual) and state.ended_at is None:
-            self._by_hand(event)
+        elif type(event) is Manual:
+            if state.ended_at is None:
+                self._by_hand(event)
+        else:
+            self._each(self._release_again)
+            if goes_on(event, observation.arrival):
+                self._each(self._went_on)
         for finding in observation.findings:
             self._found(finding, event)
         return self.outputs
@@ -177,8 +183,7 @@ class _Settlement:
         self.state.incidents = tuple(item for item in self.state.incidents if item.incident_id != incident.incident_id)
 
     def _found(self, finding: Finding, event: Event) -> None:
-        what = finding.rule, finding.subject
-        known = next((one for one in self.state.incidents if (one.rule, one.subject) == what and not one.releasing), None)
+        known = standing(self.state, finding.rule, finding.subject)
         if known is None:
             if finding.decision.fired:
                 self._open(finding, event)
@@ -196,7 +201,7 @@ class _Settlement:
         opened_by = issue.opened_by(event, self.state, self.arrival)
         self.state.opened += 1
         incident = issue.opened(self.state, finding, opened_by, self.policy, self.now, self.cause)
-        self.outputs.append(issue.violation(self.state, incident, finding, self.sent_at))
+        self.outputs.append(issue.violation(self.state, incident, finding, self.sent_at, self.version))
         if incident.mode == "enforce" and finding.action != "none":
             incident = self._command(incident, finding.action, 1, finding.parameters, finding.message)
         self._put(incident)
@@ -215,7 +220,7 @@ class _Settlement:
 
     def _command(self, incident: Incident, kind: CommandKind, attempt: int, parameters: Parameters, reason: str) -> Incident:
         incident, record = issue.command(
-            self.state, incident, kind, attempt, parameters, reason, self.policy, self.now, self.sent_at
+            self.state, incident, kind, attempt, parameters, reason, self.policy, self.now, self.sent_at, self.version
         )
         if record.kind == "cap-depth":
             self.state.depth_cap = parameters.max_depth
@@ -317,7 +322,7 @@ class _Settlement:
         child = replace(child, traceparent=incident.traceparent, tracestate=incident.tracestate)
         watched = self.policy.mode(UNHEEDED) != "off"
         if watched and not incident.release_unheeded:
-            self.outputs.append(issue.violation(self.state, child, finding, self.sent_at))
+            self.outputs.append(issue.violation(self.state, child, finding, self.sent_at, self.version))
         if incident.releasing:
             # The agent may still be halted: it is told again as soon as it is heard of.
             self._put(replace(incident, release_unheeded=True))

@@ -70,8 +70,8 @@ def opened(state: SessionState, finding: Finding, opened_by: str, policy: FleetP
     )
 
 
-def violation(state: SessionState, incident: Incident, finding: Finding, sent_at: int) -> Violation:
-    """The one violation of an incident, sent at ``sent_at`` (ms since 1970).
+def violation(state: SessionState, incident: Incident, finding: Finding, sent_at: int, version: str) -> Violation:
+    """The one violation of an incident, sent at ``sent_at`` (ms since 1970) under this ``version`` of the policy.
 
     In shadow mode ``action`` is what enforcement would have done."""
     action: Action = finding.action if incident.mode in ("enforce", "shadow") else "none"
@@ -95,6 +95,7 @@ def violation(state: SessionState, incident: Incident, finding: Finding, sent_at
         now=finding.now,
         threshold=finding.threshold,
         evidence=finding.evidence,
+        policy=version,
         caused_by=incident.cause,
         traceparent=incident.traceparent,
         tracestate=incident.tracestate,
@@ -111,6 +112,7 @@ def command(
     policy: FleetPolicy,
     now: int,
     sent_at: int,
+    version: str,
 ) -> tuple[Incident, Command]:
     """Issue a command for ``incident``; takes the next ``seq`` from ``state`` (a working copy).
 
@@ -134,6 +136,7 @@ def command(
         rule=incident.rule,
         reason=reason,
         parameters=parameters,
+        policy=version,
         caused_by=incident.cause,
         traceparent=incident.traceparent,
         tracestate=incident.tracestate,
@@ -201,14 +204,14 @@ def opened_by(event: Event, state: SessionState, arrival: Arrival | None) -> str
 
 
 def _opened_by(event: Event, state: SessionState, arrival: Arrival | None) -> str:
-    if isinstance(event, Round):
+    if type(event) is Round:
         if arrival in (Arrival.DUPLICATE, Arrival.LATE):
             # The round has been there before, and so may have been an incident that it opened.
             counts = state.counts
             return f"again {counts.duplicates + counts.late + counts.stale_epoch}"
         # A round that was taken back or done again may open what it opened before.
         return f"r{event.round}" + (f" again {state.counts.superseded}" if state.counts.superseded else "")
-    if isinstance(event, Tick):
+    if type(event) is Tick:
         return f"after {state.last_seen}"
     # An agent may use an event id twice; two incidents must not have one id.
     return f"{event.event_id}#{state.opened}"

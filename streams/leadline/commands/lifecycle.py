@@ -140,18 +140,21 @@ class Move(NamedTuple):
 
 def advance(command: CommandState, signal: Signal, now: int, policy: FleetPolicy) -> Transition:
     """Apply ``signal`` at ``now`` (ms since 1970). Raises :class:`IllegalTransition` at a final stage."""
-    if (command.stage, signal) not in TABLE:
+    try:
+        stage = TABLE[command.stage, signal]
+    except KeyError:
         raise IllegalTransition(
             f"command {command.command_id} ({command.kind}, attempt {command.attempt}) is {command.stage.value}: "
             f"{signal.value!r} cannot follow"
-        )
-    stage = TABLE[command.stage, signal]
+        ) from None
     if stage is _RETRY:
         if command.attempt < policy.attempts:
             return Transition(command, Instruction.REISSUE)
         return Transition(replace(command, stage=_X), Instruction.ESCALATE)
     moved = stage is not command.stage
-    after = replace(command, stage=stage)
+    after = command
     if stage in (_A, _E) and (moved or signal is Signal.IMPROVED):
-        after = replace(after, deadline=now + policy.effect_ttl_ms, misses=0)
+        after = replace(command, stage=stage, deadline=now + policy.effect_ttl_ms, misses=0)
+    elif moved:
+        after = replace(command, stage=stage)
     return Transition(after, Instruction.RELEASE if moved and stage is Stage.RESOLVED else Instruction.NONE)

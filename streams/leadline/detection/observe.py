@@ -28,12 +28,11 @@ from leadline.detection.asking import Finding, Reasons, ask, standing
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.quiet import SHORT_EPOCHS_IN_A_ROW, worth_asking
 from leadline.detection.rounds import Arrival, arrive, measurement_of, remember
-from leadline.detection.rules import CHECKPOINT_RULES, PRESENCE_RULES, ROUND_RULES, no_progress
+from leadline.detection.rules import CHECKPOINT_RULES, PRESENCE_RULES, ROUND_RULES, no_progress, unobserved
 from leadline.detection.rules.base import CheckpointView, Decision, PresenceView, RoundView, Rule
 from leadline.detection.rules.depth_pin import at_limit
-from leadline.detection.rules.unobserved import contradiction
 
-__all__ = ["SILENCE", "Finding", "Observation", "apply", "observe"]
+__all__ = ["SILENCE", "Finding", "Observation", "apply", "observe", "was_silent"]
 
 
 SILENCE: Final = "silence"
@@ -83,7 +82,7 @@ def apply(state: SessionState, event: Event, now: int, policy: FleetPolicy, *, e
     if state.ended_at is not None and type(event) is not Ack:
         state.counts = replace(state.counts, after_end=state.counts.after_end + 1)
         return Observation(state, restarted=restarted)
-    if state.incidents and any(incident.subject == SILENCE for incident in state.incidents):
+    if was_silent(state):
         _ask_presence(PresenceView(policy, "silence", state.counts.gaps), state, findings, None)
     arrival: Arrival | None = None
     if type(event) is Round:
@@ -95,6 +94,11 @@ def apply(state: SessionState, event: Event, now: int, policy: FleetPolicy, *, e
     elif type(event) is SessionEnd:
         state.ended_at = now
     return Observation(state, tuple(findings), tuple(reasons or ()), restarted, arrival)
+
+
+def was_silent(state: SessionState) -> bool:
+    """Whether an incident that silence opened stands."""
+    return bool(state.incidents) and any(incident.subject == SILENCE for incident in state.incidents)
 
 
 def _stale(
@@ -167,10 +171,10 @@ def _round(state: SessionState, event: Round, policy: FleetPolicy, findings: lis
             again = PresenceView(policy, "rounds", state.counts.gaps, event.round, contradiction=wrong)
             _ask_presence(again, state, findings, reasons)
         return arrival
-    wrong = "" if event.outcome == "failed" else contradiction(event)
+    wrong = "" if event.outcome == "failed" else unobserved.contradiction(event)
     if state.short_epochs >= SHORT_EPOCHS_IN_A_ROW and state.seen_mask == 1:
         wrong = f"{state.short_epochs} epochs in a row ended after at most {_SHORT_EPOCH} rounds; nothing can be compared"
-    if missed or wrong or state.incidents or reasons is not None:
+    if missed or wrong or reasons is not None or standing(state, unobserved.RULE.name, "") is not None:
         presence = PresenceView(policy, "rounds", state.counts.gaps, event.round, missed, contradiction=wrong)
         _ask_presence(presence, state, findings, reasons)
     if arrival is Arrival.SUPERSEDES:
@@ -238,7 +242,8 @@ def _measure(
             state.pinned_rounds += 1
     elif state.pinned_rounds:
         state.pinned_rounds = 0
-    if state.stalled_rounds or no_progress.may_stall(event, prev):
+    spun, looked = None, state.stalled_rounds or no_progress.may_stall(event, prev)
+    if looked:
         spun = no_progress.stalled(event, prev, policy)
         if spun is not None:
             state.stalled_rounds = state.stalled_rounds + 1 if spun else 0
@@ -251,7 +256,7 @@ def _measure(
             return
     else:
         rules = ROUND_RULES
-    view = _view(state, event, prev, measurement, policy, no_progress.stalled(event, prev, policy))
+    view = _view(state, event, prev, measurement, policy, spun if looked else no_progress.stalled(event, prev, policy))
     for rule in rules:
         fired = ask(rule, view, state, policy, "", findings, reasons)
         if fired and rule.name == "inversion":

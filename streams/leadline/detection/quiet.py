@@ -27,11 +27,9 @@ SHORT_EPOCHS_IN_A_ROW: Final = 3
 _FULL: Final = limits.WINDOW_ROUNDS
 
 
-def quiet(state: SessionState, event: Round, now: int, policy: FleetPolicy) -> SessionState | None:
-    """A copy of ``state`` with ``event``, received at ``now`` (ms since 1970), applied to all but its offset and its deadline.
-
-    ``None``: it is no such round, or may be none. ``state`` is not changed.
-    """
+def quiet(state: SessionState, event: Round, now: int, policy: FleetPolicy, ours: bool = False) -> SessionState | None:
+    """``state`` with ``event``, received at ``now`` (ms since 1970), applied to all but its offset and its deadline: a copy, or
+    where it is ``ours`` to change, itself. ``None``: it is no such round, or may be none, and ``state`` is as it was."""
     number, raw, summary, depth, limit = (
         event.round,
         event.raw_tokens,
@@ -70,7 +68,7 @@ def quiet(state: SessionState, event: Round, now: int, policy: FleetPolicy) -> S
                 return None
     except Exception:
         return None  # The longer way tells of the rule that raises.
-    after = copy_of(state)
+    after = state if ours else copy_of(state)
     after.window = window
     after.last_round = number
     # To compare is half as dear as to set.

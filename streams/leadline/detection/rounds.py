@@ -51,9 +51,9 @@ def is_pass(trigger: str, outcome: str) -> bool:
 
 def goes_on(event: Event, arrival: Arrival | None) -> bool:
     """Whether the agent compacts: not where an event says again, or late, what it did before."""
-    if isinstance(event, Round):
+    if type(event) is Round:
         return arrival is Arrival.NEXT and is_pass(event.trigger, event.outcome)
-    return isinstance(event, Checkpoint) and arrival is None
+    return type(event) is Checkpoint and arrival is None
 
 
 def measurement_of(event: Round) -> Measurement:
