@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -451,3 +452,28 @@ def test_helm_test_sends_a_session_as_an_agent_would(rendered: dict[str, str]) -
     assert container["args"] == ["check", "--fleet", "leadline-check", "--timeout", "60"]
     secrets = {one["secret"]["secretName"] for one in pod["spec"]["volumes"] if "secret" in one}
     assert secrets == {"leadline-agent", "leadline-agent-keys"}
+
+
+def test_the_plan_in_the_documents_is_about_the_charts_defaults() -> None:
+    """And its example comes out of its steps."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    text = " ".join((CHART.parents[1] / "docs" / "sizing.md").read_text().split())
+    assert (values["dashboard"]["resources"]["limits"]["memory"], values["monitor"]["persistence"]["size"]) == ("1Gi", "10Gi")
+    assert "chart's limit of 1 GiB is enough for 200,000 sessions" in text
+    assert 2 * (60e6 + 200_000 * 1_800) <= 2**30
+    assert "the chart's 10 GiB are ample" in text
+    assert values["topics"]["partitions"] == 32
+    sessions, state, week_s = 100_000, 700, 604_800
+    events = sessions / 60 * 1.1
+    assert 1_830 < events <= 1_840
+    assert math.ceil(events / (10_610 / 2)) + 1 == 2
+    for said, figure in (
+        ("70 MB in all", sessions * state / 1e6),
+        ("= 210 MB with one standby", sessions * state * 2 / 2 * 3 / 1e6),
+        ("= 420 MB", sessions * state * 2 * 3 / 1e6),
+        ("= 1.7 TB", 1_840 * 500 * week_s * 3 / 1e12),
+        ("takes 240 MB", 60 + sessions * 1_800 / 1e6),
+    ):
+        assert said in text
+        (number,) = re.findall(r"[\d.]+", said)
+        assert round(figure, 1 if "." in number else 0) == float(number), said
