@@ -103,7 +103,7 @@ class EmbeddedBroker:
 
     @property
     def pid(self) -> int | None:
-        """The process that owns the port; ``None`` while the broker is not started."""
+        """The broker's own process; ``None`` while it is not started. Its keeper owns the port, and relays to it."""
         return self._pid
 
     @property
@@ -165,10 +165,10 @@ class EmbeddedBroker:
             (data / "kafka.tmp").mkdir(parents=True)
         else:
             data.mkdir(parents=True, exist_ok=True)
-        serve = [program, "start", "--only", "kafka", "--host", HOST, "--kafka-port", str(self._wanted_port)]
+        serve = [program, "start", "--only", "kafka", "--host", HOST, "--kafka-port", "0"]
         with self._log(scratch).open("wb") as log:
             self._keeper = subprocess.Popen(
-                kept([*serve, "--data-dir", str(data)], grace=grace, scratch=scratch),
+                kept([*serve, "--data-dir", str(data)], grace=grace, scratch=scratch, relay=self._wanted_port),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -186,8 +186,8 @@ class EmbeddedBroker:
             output = self._log(self._scratch).read_text(errors="replace")
             if exited is not None:
                 raise self._why_dead(exited, output)
-            # The broker prints this line after it has bound the port, and exits when it cannot bind: so a broker
-            # that lives and has printed it is the one that owns the port.
+            # The keeper has the port before it starts the broker, whose line it passes on with it: so a broker
+            # that lives and has printed it is the one behind the port.
             listening, pid = _LISTENING.search(output), kept_pid(output)
             if listening and pid and handshake.answers(HOST, int(listening[1]), timeout=1.0):
                 self._port, self._pid = int(listening[1]), pid
