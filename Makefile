@@ -33,10 +33,10 @@ demo: $(STAMP)  ## Watch a fleet of agents being monitored, halted, repaired and
 	$(BIN)/leadline demo $(ARGS)
 
 test: $(STAMP)  ## Run the tests on the embedded broker (ARGS='-k inversion' narrows)
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 long-test: $(STAMP)  ## Run what takes too long for `make test`: every fault point, every benchmark once, more seeds
-	LEADLINE_TEST_LONG=1 $(BIN)/python -m pytest -n $(JOBS) -m long $(ARGS)
+	LEADLINE_TEST_LONG=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long $(ARGS)
 
 kafka-test: $(STAMP)  ## Run the tests that need a broker a second time, on Apache Kafka (needs Java 17, and Maven or KAFKA_HOME)
 	$(BIN)/python -m tests.support.brokers

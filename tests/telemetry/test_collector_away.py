@@ -73,7 +73,7 @@ def late() -> Iterator[int]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("collector", ["hanging", "late"])
+@pytest.mark.parametrize("collector", ["hanging", pytest.param("late", marks=pytest.mark.long)])
 def test_verdicts_come_one_warning_is_told_and_the_end_is_in_time(
     collector: str, bootstrap: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

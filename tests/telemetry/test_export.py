@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
 from collections.abc import Iterator
 from concurrent import futures
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import grpc
@@ -25,6 +27,8 @@ from leadline.telemetry.setup import Options, Telemetry
 from tests.support.core import START, Monitor, round_, start
 from tests.support.ports import free_ports
 from tests.telemetry.watched import headers, samples, sunk
+
+EXPORT_S = 0.3
 
 
 def violate(telemetry: Telemetry, session: str = "s1") -> None:
@@ -46,6 +50,36 @@ def hanging() -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
+class _Late(BaseHTTPRequestHandler):
+    """Answers each request well after its sender has given it up."""
+
+    over: threading.Event
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.over.wait(EXPORT_S + 0.7)
+        with contextlib.suppress(OSError):
+            self.send_response(200)
+            self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def late() -> Iterator[int]:
+    """A port that takes connections and answers too late."""
+    _Late.over = threading.Event()
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Late) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server.server_address[1]
+        _Late.over.set()
+        server.shutdown()
+        thread.join(60)
+
+
 @pytest.fixture
 def closed() -> int:
     (port,) = free_ports(1)
@@ -56,12 +90,20 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
-@pytest.mark.parametrize("trouble", ["closed", "hanging"])
+@pytest.mark.parametrize(
+    ("trouble", "protocol"),
+    [
+        ("closed", "http/protobuf"),
+        ("closed", "grpc"),
+        ("hanging", "http/protobuf"),
+        ("hanging", "grpc"),
+        ("late", "http/protobuf"),
+    ],
+)
 def test_a_collector_that_is_not_there_costs_one_warning_and_no_more_than_its_limit_at_the_end(
     protocol: str, trouble: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leadline.telemetry.setup.EXPORT_S", 0.3)
+    monkeypatch.setattr("leadline.telemetry.setup.EXPORT_S", EXPORT_S)
     port = request.getfixturevalue(trouble)
     telemetry = Telemetry(Options(endpoint=f"http://127.0.0.1:{port}", protocol=protocol, push=True, push_s=0.05), lambda: START)
     told = threading.Event()
