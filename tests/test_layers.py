@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
@@ -46,6 +48,16 @@ HARMLESS = {
 CLOCKS_AND_SURROUNDINGS = {"now", "utcnow", "today", "environ", "getenv", "urandom", "perf_counter", "monotonic"}
 
 
+@pytest.fixture
+def loggers() -> Iterator[None]:
+    """import-linter's command line switches off every logger that is there before it; tests that come later read logs."""
+    before = [(one, one.disabled) for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)]
+    yield
+    for logger, disabled in before:
+        logger.disabled = disabled
+
+
+@pytest.mark.usefixtures("loggers")
 def test_the_contracts_of_import_linter_hold(capsys: pytest.CaptureFixture[str]) -> None:
     code = lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True)
     assert code == 0, capsys.readouterr().out
