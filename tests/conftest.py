@@ -9,6 +9,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.fixtures import bootstrap, broker, fresh_bootstrap, kafka  # noqa: F401 - fixtures
 
+# Tests start some hundred processes: each module is compiled once, also where the environment forbids to keep that.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # The same examples on every run: a red test stays red until somebody mends it. Exploring is `--hypothesis-profile=explore`.
 settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("explore", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
