@@ -66,9 +66,8 @@ class Image:
         return {**always, "PYTHONPYCACHEPREFIX": str(self.root / "compiled"), **more}
 
 
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    root = tmp_path_factory.mktemp("image")
+def made(root: Path) -> Image:
+    """The image's contents below ``root``."""
     src = root / "src"
     src.mkdir()
     for line in instructions(FIRST_STAGE, "COPY"):
@@ -105,7 +104,7 @@ def _python() -> str:
     return str(Path(sys.executable).resolve())
 
 
-def test_nothing_is_left_that_only_builds(image: Image) -> None:
+def _nothing_is_left_that_only_builds(image: Image) -> None:
     """Versions are those of constraints.txt, without a package manager; the command says its version."""
     asked = "import importlib.metadata as m; print('\\n'.join(d.name + '==' + d.version for d in m.distributions()))"
     done = image.run("python", "-c", asked)
@@ -121,7 +120,7 @@ def test_nothing_is_left_that_only_builds(image: Image) -> None:
     assert not list((image.root / "opt" / "leadline").rglob("*.pyc")), "they would differ from build to build"
 
 
-def test_the_loop_closes_with_what_the_image_holds(bootstrap: str, image: Image) -> None:
+def _the_loop_closes(image: Image, bootstrap: str) -> None:
     """Topics, a worker that the health check finds live, `check` with its halt and release; the check fails once it is gone."""
     made = image.run("leadline", "topics", "create", "--partitions", "4", "--replication", "1", LEADLINE_BOOTSTRAP=bootstrap)
     assert made.returncode == 0, made.stderr
@@ -157,7 +156,7 @@ def _the_fleet_of_compose(image: Image, bootstrap: str) -> None:
     assert json.loads((image.root / "result.json").read_text())
 
 
-def test_the_dashboard_starts_and_is_alive(bootstrap: str, image: Image) -> None:
+def _the_dashboard_starts_and_is_alive(image: Image, bootstrap: str) -> None:
     (port,) = free_ports(1)
     environ = image.environ(LEADLINE_BOOTSTRAP=bootstrap, LEADLINE_DASHBOARD_PORT=str(port))
     with (image.root / "dashboard.log").open("wb") as log:
@@ -169,3 +168,11 @@ def test_the_dashboard_starts_and_is_alive(bootstrap: str, image: Image) -> None
     finally:
         page.terminate()
         page.wait(60)
+
+
+def test_what_the_image_holds_is_whole_and_closes_the_loop(bootstrap: str, tmp_path: Path) -> None:
+    """One test, since what it looks at takes a minute to make."""
+    image = made(tmp_path)
+    _nothing_is_left_that_only_builds(image)
+    _the_loop_closes(image, bootstrap)
+    _the_dashboard_starts_and_is_alive(image, bootstrap)
