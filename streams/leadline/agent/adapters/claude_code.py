@@ -30,6 +30,8 @@ __all__ = ["Message", "Transcript", "events_of"]
 AGENT: Final = "claude-code"
 _EVERYTHING: Final = 10_000_000
 """Originals: the transcript itself keeps them."""
+_DEEPEST: Final = 200
+"""Levels of a tool's input that are written as text, where there are more than can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +262,10 @@ def _kept(boundary: _Boundary, working: Sequence[Message]) -> set[str]:
 
 
 def _time(record: dict[str, Any]) -> int | None:
+    """When it was, if that is usable: no event carries a time before 1970."""
     said = record.get("timestamp")
-    return parse_ms(said) if isinstance(said, str) else None
+    ms = parse_ms(said) if isinstance(said, str) else None
+    return None if ms is None or ms < 0 else ms
 
 
 def _id(value: object) -> str:
@@ -273,4 +277,16 @@ def _dumped(value: object) -> str:
         return value
     if isinstance(value, list):  # Pictures are no text: how many tokens they take is not said.
         return "\n".join(block["text"] for block in value if isinstance(block, dict) and isinstance(block.get("text"), str))
-    return orjson.dumps(value).decode()
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:  # It reads deeper than it writes.
+        return orjson.dumps(_cut(value, _DEEPEST)).decode()
+
+
+def _cut(value: object, levels: int) -> object:
+    """The outer ``levels`` of a value; what is nested deeper is left out."""
+    if isinstance(value, dict):
+        return {key: _cut(one, levels - 1) for key, one in value.items()} if levels else {}
+    if isinstance(value, list):
+        return [_cut(one, levels - 1) for one in value] if levels else []
+    return value

@@ -20,8 +20,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 
+import msgspec
 import orjson
 
 from leadline.agent.adapters.claude_code import AGENT, Message, Transcript
@@ -51,18 +52,32 @@ class Limits:
     send_s: float = 3.0
 
 
+_Natural = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Halt(TypedDict):
+    """``rehydrate``: still to be done."""
+
+    seq: int
+    command_id: str
+    rule: str
+    rehydrate: bool
+    ratio: float | None
+    plan: list[str]
+    most: int | None
+
+
 @dataclass(slots=True)
 class _Memory:
     """What one hook leaves to the next."""
 
-    sent: int = 0
+    sent: _Natural = 0
     """Events of the transcript that were sent."""
-    extra: int = 0
+    extra: _Natural = 0
     """Rounds that were reported beyond those of the transcript."""
-    halts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The halts that stand, by incident: ``seq``, ``command_id``, ``rule``, ``rehydrate`` (still to be done), ``ratio``,
-    ``plan``."""
-    blocks: int = 0
+    halts: dict[str, _Halt] = field(default_factory=dict)
+    """The halts that stand, by incident."""
+    blocks: _Natural = 0
     blocked_since: int | None = None
     restored: dict[str, list[str]] = field(default_factory=dict)
     """Spans that were put back, by the compaction that they were lost in."""
@@ -136,15 +151,18 @@ class ClaudeCodeHook:
         return self._facts
 
     def _load(self) -> _Memory:
+        """What is no memory is an empty one: all is told again, under the same ids, and commands are read anew."""
         try:
-            return _Memory(**orjson.loads(self._path.read_bytes()))
-        except (FileNotFoundError, TypeError, orjson.JSONDecodeError):
+            return msgspec.json.decode(self._path.read_bytes(), type=_Memory)
+        except (OSError, ValueError, RecursionError):
             return _Memory()
 
     def _save(self, memory: _Memory) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = self._path.with_suffix(".new")
         fresh.write_bytes(orjson.dumps(memory))
+        if self._path.is_dir():
+            self._path.rename(self._path.with_suffix(".damaged"))
         fresh.replace(self._path)
 
 

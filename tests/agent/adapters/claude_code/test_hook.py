@@ -198,3 +198,39 @@ def test_wrong_facts_are_refused_in_a_sentence(raw: bytes, why: str) -> None:
 def test_facts_are_read() -> None:
     [fact] = read_facts(b'[{"fact_id": "a", "text": "b", "anchors": ["c"], "fact_class": "d", "recall_floor": 0.5}]')
     assert fact == Fact("a", "b", ("c",), "d", 0.5)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        '{"halts": null, "sent": "x"}',
+        '{"halts": {"a": 1}, "blocks": "z"}',
+        '{"halts": {"a": {"seq": 1}}}',
+        '{"sent": -1}',
+        "[" * 5_000,
+        b"\xff",
+        None,
+    ],
+)
+def test_a_memory_that_is_none_is_an_empty_one(desk: Desk, wrong: str | bytes | None) -> None:
+    """A directory in its place (``None``) too: what was compacted is told, and the next hook remembers it."""
+    if wrong is None:
+        (desk.memory / "inside").mkdir(parents=True)
+    else:
+        desk.memory.parent.mkdir()
+        desk.memory.write_bytes(wrong if isinstance(wrong, bytes) else wrong.encode())
+    for event in ("PreCompact", "PostCompact"):
+        assert desk.fire(event, trigger="auto") is None
+    assert [done.round for done in desk.rounds] == [1]
+
+
+def test_a_memory_that_may_not_be_read_is_an_empty_one(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.fire("PostCompact", trigger="auto")
+
+    def refused(path: Path) -> bytes:
+        raise PermissionError(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", refused)
+        desk.fire("PostCompact", trigger="auto")
+    assert [done.event_id for done in desk.rounds] == [desk.rounds[0].event_id] * 2

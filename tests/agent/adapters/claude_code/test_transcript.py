@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TypeVar
 
 import pytest
@@ -163,3 +164,31 @@ def test_the_monitor_judges_a_history() -> None:
         driver.feed(event)
     assert ("silent-drop", "empty-summary") in {(violation.rule, violation.reason) for violation in driver.violations}
     assert driver.dead_letters == []
+
+
+@pytest.mark.parametrize(("levels", "tokens"), [(200, 299), (300, 301), (900, 301)])
+def test_a_tool_input_nested_deeper_than_can_be_written_is_cut(levels: int, tokens: int) -> None:
+    """Each level is ``{"a":`` and ``}``, six characters, around two more; the outermost 200 are kept. Part of a token is one."""
+    nested: object = []
+    for _ in range(levels - 1):
+        nested = {"a": nested}
+    made = Recording()
+    block = {"type": "tool_use", "id": "c", "name": "Read", "input": nested}
+    made.lines.append(json.dumps({"type": "assistant", "uuid": "deep", "message": {"role": "assistant", "content": [block]}}))
+    made.boundary()
+    made.summary("s" * 40)
+    [done] = told(made, Round)
+    assert done.before is not None
+    assert done.before.raw_tokens == tokens
+
+
+def test_a_time_before_1970_is_ignored() -> None:
+    """The first usable time is the session's."""
+    made = Recording()
+    made.user("u" * 40, timestamp="1969-12-31T23:59:59.000Z")
+    made.boundary()
+    made.summary("s" * 40)
+    [start] = told(made, SessionStart)
+    assert start.epoch == 0
+    [done] = told(made, Round)
+    assert done.ts == "2026-11-01T10:03:00.000Z"
