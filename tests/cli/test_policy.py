@@ -52,6 +52,7 @@ def test_check_says_that_it_is_fine() -> None:
         ("[default]\nsilence_ms = 10\n", "silence_ms is 10; it must be at least 1000"),
         ("[default.modes]\nerosoin = 'warn'\n", "modes names no rule 'erosoin'"),
         ("version = 3\n", "version must be a text"),
+        ("a=" + "[" * 5_000 + "]" * 5_000, "not TOML: nested too deep"),
     ],
 )
 def test_check_names_the_file_the_key_and_the_reason(tmp_path: Path, text: str, says: str) -> None:

@@ -67,7 +67,16 @@ def test_a_touched_file_with_the_same_text_changes_nothing(following: Following)
     assert following.counts == {}
 
 
-@pytest.mark.parametrize("wrong", ["pin_rounds = ", "[default]\npin_round = 5\n", "[default]\npin_rounds = 0\n", "x" * 2_000_000])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "pin_rounds = ",
+        "[default]\npin_round = 5\n",
+        "[default]\npin_rounds = 0\n",
+        "x" * 2_000_000,
+        "a=" + "[" * 5_000 + "]" * 5_000,
+    ],
+)
 def test_a_wrong_file_keeps_the_old_policy_and_is_told_once(
     following: Following, wrong: str, caplog: pytest.LogCaptureFixture
 ) -> None:

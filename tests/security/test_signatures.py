@@ -477,6 +477,7 @@ def test_private_keys_that_cannot_be_used(tmp_path: Path, content: bytes | None,
     ("text", "said"),
     [
         ("[fleets", "no TOML"),
+        ("a=" + "[" * 5_000 + "]" * 5_000, "nested too deep"),
         ("[fleet]", "'fleet' is not known"),
         ('others = "maybe"', "not as it should be"),
         ('[fleets]\nf = "x"', "fleet 'f' is to have a list"),

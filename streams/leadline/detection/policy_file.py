@@ -65,6 +65,8 @@ def parse_policy(text: str, source: str = "policy") -> Policy:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{source}: not TOML: {error}; correct that line") from None
+    except RecursionError:
+        raise SettingsError(f"{source}: not TOML: nested too deep") from None
     for key in raw:
         if key not in _TOP:
             raise SettingsError(f"{source}: unknown key {key!r}; expected one of {', '.join(_TOP)}")

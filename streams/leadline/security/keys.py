@@ -114,6 +114,8 @@ class FleetKeys:
             given: Any = tomllib.loads(_content(file, variable).decode())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise _wrong(variable, file, f"it is no TOML ({error})") from None
+        except RecursionError:
+            raise _wrong(variable, file, "it is no TOML (nested too deep)") from None
         unknown = sorted(given.keys() - {"fleets", "others", "manual"})
         fleets, others = given.get("fleets", {}), given.get("others", "accept")
         if unknown or not isinstance(fleets, dict) or others not in ("accept", "refuse"):
