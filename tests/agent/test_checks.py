@@ -106,6 +106,8 @@ def test_a_ledgers_refusal_is_of_its_own_kind() -> None:
         ({"bootstrap": 9092}, "bootstrap must be a string, not 9092"),
         ({"bootstrap": ""}, "bootstrap must have 1 to 8192 characters, not 0"),
         ({"bootstrap": "127.0.0.1:1", "spool": 5}, "spool must be True, False or a directory, not 5"),
+        ({"bootstrap": "127.0.0.1:1", "spool": "a\0b"}, r"spool must be a path without NUL characters, not 'a\\x00b'"),
+        ({"bootstrap": "127.0.0.1:1", "spool": "a\ud800"}, "spool must be a path that can be encoded"),
         ({"bootstrap": "127.0.0.1:1", "spool_bytes": 0}, "spool_bytes must be a whole number from 1"),
     ],
 )

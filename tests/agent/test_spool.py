@@ -379,6 +379,22 @@ def test_a_directory_that_cannot_be_made_leaves_memory(tmp_path: Path, caplog: p
     assert "3 events were not delivered" in caplog.text
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_path_that_cannot_be_opened_at_all_leaves_memory(caplog: pytest.LogCaptureFixture) -> None:
+    """Opening it raises no ``OSError`` but a ``ValueError``: one warning, and events are sent once the broker is there."""
+    transport = MemoryTransport(partitions=1)
+    transport.up = False
+    emitter = Emitter(transport, spool=Spool(Path("/tmp/a\0b"), "kafka:9092"))
+    for n in range(3):
+        emitter.emit(round_event(number=n))
+    eventually(lambda: "cannot be used" in caplog.text, "the disk is tried")
+    transport.up = True
+    assert emitter.flush(5) == 0
+    assert numbers(transport) == [0, 1, 2]
+    assert emitter.close(0.5) == 0
+    assert caplog.text.count("cannot be used") == 1
+
+
 class _Barred(MemoryTransport):
     """Its clients may not write, as long as ``barred``: each record is refused when it is polled."""
 

@@ -7,7 +7,6 @@ meanwhile events wait in memory. What was on it is for later, or for the next pr
 from __future__ import annotations
 
 import logging
-import sqlite3
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ _CHUNK = 500
 
 
 class Backlog:
-    """A spool, or none. No method raises for what the disk does."""
+    """A spool, or none. No method raises for what the disk does, expected or not: the thread that calls must go on."""
 
     def __init__(self, spool: Spool | None) -> None:
         self._spool = spool
@@ -68,7 +67,7 @@ class Backlog:
         self.rewind([])
         try:
             places, gone = self._spool.append([*in_flight, *queued], len(in_flight), self._cursor)
-        except (OSError, sqlite3.Error) as error:
+        except Exception as error:
             self._failed(error)
             return None
         places = places[: len(in_flight)]
@@ -81,7 +80,7 @@ class Backlog:
         if not self._ahead and self._spool is not None:
             try:
                 self._ahead.extend(self._spool.read(self._cursor, _CHUNK))
-            except (OSError, sqlite3.Error) as error:
+            except Exception as error:
                 self._leave(error)
             if self._ahead:
                 self._cursor = self._ahead[-1].id
@@ -105,7 +104,7 @@ class Backlog:
             if not len(self._spool):
                 self._spool.close()
                 self._cursor = 0
-        except (OSError, sqlite3.Error) as error:
+        except Exception as error:
             # At worst the next process sends them once more.
             self._leave(error)
 
@@ -125,7 +124,7 @@ class Backlog:
         self._adopt_at = time.monotonic() + _ADOPT_SECONDS
         try:
             taken, gone = self._spool.adopt()
-        except (OSError, sqlite3.Error) as error:
+        except Exception as error:
             self._failed(error)
             return 0, 0
         if taken:
@@ -138,7 +137,7 @@ class Backlog:
             return 0
         try:
             return self._spool.close()
-        except (OSError, sqlite3.Error) as error:
+        except Exception as error:
             left = self.waiting
             self._leave(error)
             return left

@@ -49,6 +49,7 @@ def connect(
     checks.text("bootstrap", bootstrap, most=8 * 1024)
     if not isinstance(spool, bool | str | os.PathLike):
         raise Refused(f"spool must be True, False or a directory, not {ascii(spool)[:80]}")
+    directory = default_directory() if isinstance(spool, bool) else _directory(spool)
     spool_bytes = checks.whole("spool_bytes", spool_bytes, 1)
     # Here, so that only those who talk to Kafka load its client.
     from leadline.agent.kafka import KafkaTransport
@@ -59,10 +60,7 @@ def connect(
         security.check(bootstrap)
         transport = KafkaTransport(bootstrap, {**security.librdkafka(), **(config or {})}, idempotence=idempotence)
         transport = signed(transport, security)
-    kept = None
-    if spool is not False:
-        directory = default_directory() if spool is True else Path(spool)
-        kept = Spool(directory, bootstrap, max_bytes=spool_bytes)
+    kept = None if spool is False else Spool(directory, bootstrap, max_bytes=spool_bytes)
     return Client(transport, fleet=fleet, command_ttl_ms=command_ttl_ms, spool=kept)
 
 
@@ -161,3 +159,14 @@ class Client:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _directory(spool: str | os.PathLike[str]) -> Path:
+    """A path that a file system can take. Raises :class:`Refused`."""
+    try:
+        encoded = os.fsencode(spool)
+    except UnicodeEncodeError:
+        raise Refused(f"spool must be a path that can be encoded, not {ascii(spool)[:80]}") from None
+    if b"\0" in encoded:
+        raise Refused(f"spool must be a path without NUL characters, not {ascii(spool)[:80]}")
+    return Path(os.fsdecode(encoded))
