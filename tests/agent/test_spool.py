@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,49 @@ def test_a_damaged_file_is_put_aside_and_told(make: Callable[..., Spool], caplog
     assert path.with_suffix(".damaged").exists()
     assert not path.exists()
     assert "cannot be read and is put aside" in caplog.text
+
+
+def test_files_that_are_none_of_ours_cost_no_more_than_themselves(
+    make: Callable[..., Spool], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory, a table without columns, a value of another type and a text that is none are put aside. What cannot be opened
+    now waits for its turn. What lies beside them is adopted, and our own spool works."""
+    monkeypatch.setattr(spool, "_BUSY_SECONDS", 0.0)
+    left, later = make(), make()
+    for each, name in ((left, "left"), (later, "later")):
+        each.append([record(name)])
+    assert left.path is not None
+    assert later.path is not None
+    hindrance = Path(f"{later.path}-wal")
+    prefix = left.path.name.rsplit("-", 2)[0]
+    left.close()
+    later.close()
+    others = [tmp_path / "spool" / f"{prefix}-1-{number}.db" for number in range(4)]
+    others[0].mkdir()
+    for path, statement in (
+        (others[1], "CREATE TABLE event (id)"),
+        (others[2], f"CREATE TABLE event AS SELECT 1 AS {spool._COLUMNS.replace(', ', ', 1 AS ')}, 1 AS id, 1 AS size"),
+        (others[3], f"CREATE TABLE event AS SELECT CAST(x'ff' AS TEXT) AS {spool._COLUMNS.replace(', ', ', 1 AS ')}, 1 AS id"),
+    ):
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute(statement)
+    for number, path in enumerate(others):  # They are the oldest.
+        path.with_suffix(".lock").touch()
+        os.utime(path.with_suffix(".lock"), (number, number))
+        os.utime(path, (number, number))
+    hindrance.mkdir()
+    one = make()
+    assert [one.adopt()[0] for _ in range(2)] == [1, 0]
+    assert names(one) == ["left"]
+    one.append([record("mine")])
+    for path in others:
+        assert path.with_suffix(".damaged").exists()
+        assert not path.with_suffix(".lock").exists()
+    assert caplog.text.count("is put aside") == 4
+    assert caplog.text.count("cannot be taken over now") == 1
+    hindrance.rmdir()
+    assert one.adopt() == (1, [])
+    assert names(one) == ["left", "mine", "later"]
 
 
 def test_what_does_not_fit_waits_for_its_turn(make: Callable[..., Spool]) -> None:

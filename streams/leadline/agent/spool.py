@@ -21,6 +21,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+
 from leadline.agent.forks import follow_forks
 from leadline.agent.records import Record, with_gap
 from leadline.contracts.trace import TraceContext
@@ -34,6 +36,7 @@ _OVERHEAD: Final = 200
 _KEEP_SECONDS: Final = 7 * 24 * 3600
 """What nobody took over for so long is removed: the events topic keeps nothing older."""
 _FORK_WAIT: Final = 1.0
+_BUSY_SECONDS: Final = 1.0
 _TABLES: Final = """
     CREATE TABLE IF NOT EXISTS event (
         id INTEGER PRIMARY KEY, session TEXT NOT NULL, event_id TEXT NOT NULL, kind TEXT NOT NULL, rank INTEGER NOT NULL,
@@ -43,6 +46,8 @@ _TABLES: Final = """
     CREATE TABLE IF NOT EXISTS lost (session TEXT PRIMARY KEY, count INTEGER NOT NULL, last INTEGER NOT NULL);
 """
 _COLUMNS: Final = "session, event_id, kind, rank, value, gap, traceparent, tracestate"
+_Row = tuple[int, str, str, str, int, bytes, int, str, str]
+_Gap = tuple[str, int, int]
 
 
 class Lost(NamedTuple):
@@ -76,6 +81,8 @@ class Spool:
         self._lock = threading.Lock()
         self._forking = False
         self._bytes = 0
+        self._skipped: set[Path] = set()
+        """Others' files that were warned of."""
         self._forget()
         follow_forks(self)
 
@@ -136,7 +143,8 @@ class Spool:
     def adopt(self) -> tuple[int, list[Lost]]:
         """Take over what processes that are gone left for the same cluster, the oldest first, as far as it fits.
 
-        Returns how many events were taken, and those that had to give way.
+        Returns how many events were taken, and those that had to give way. What can never be read is put aside; what cannot be
+        read or removed now stays where it is, with one warning.
         """
         taken: list[Record] = []
         gone: list[Lost] = []
@@ -147,14 +155,16 @@ class Spool:
             try:
                 path = lock_path.with_suffix(".db")
                 if lock_path.name.startswith(self._prefix) and path.exists():
-                    found = self._take_over(path)
-                    taken += found[0]
-                    gone += found[1]
+                    left = self._left_in(path)
+                    if left is not None:
+                        found = self._take_over(path, *left)
+                        taken += found[0]
+                        gone += found[1]
                     if path.exists():
                         continue
                 elif path.exists() and time.time() - _age(lock_path) < _KEEP_SECONDS:
                     continue
-                _unlink(path)
+                self._discard(path)
             finally:
                 os.close(held)
         return len(taken), gone
@@ -291,25 +301,46 @@ class Spool:
         row = db.execute("SELECT size FROM event WHERE id = ?", (place,)).fetchone()
         return 0 if row is None else int(row[0])
 
-    def _take_over(self, path: Path) -> tuple[list[Record], list[Lost]]:
-        """Copy what a dead process left, then remove its file: after a crash in between it is sent twice, never lost.
-
-        Returns what was taken, and what had to give way.
-        """
+    def _left_in(self, path: Path) -> tuple[list[Stored], list[_Gap]] | None:
+        """What a dead process left: its events, and its gaps; ``None`` where that cannot be read."""
         try:
             other = _connect(path)
             try:
                 other.executescript(_TABLES)
-                found = [_stored(row) for row in other.execute(f"SELECT id, {_COLUMNS} FROM event ORDER BY id")]
-                lost = other.execute("SELECT session, count, last FROM lost").fetchall()
+                rows = other.execute(f"SELECT id, {_COLUMNS} FROM event ORDER BY id").fetchall()
+                gaps = other.execute("SELECT session, count, last FROM lost").fetchall()
             finally:
                 other.close()
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):
-                raise
+            return [_stored(row) for row in msgspec.convert(rows, list[_Row])], msgspec.convert(gaps, list[_Gap])
+        except (sqlite3.Error, msgspec.ValidationError) as error:
+            # Busy, or a full disk, may pass; what is no database of ours does not. Python's own errors have no code.
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            if isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR and not path.is_dir():
+                self._skip(path, error)
+                return None
             _log.warning("what an earlier process kept in %s cannot be read and is put aside: %r", path, error)
+        try:
             path.replace(path.with_suffix(".damaged"))
-            return [], []
+        except OSError as error:
+            self._skip(path, error)
+        return None
+
+    def _skip(self, path: Path, error: Exception) -> None:
+        if path not in self._skipped:
+            self._skipped.add(path)
+            _log.warning("what an earlier process left in %s stays there, it cannot be taken over now: %r", path, error)
+
+    def _discard(self, path: Path) -> None:
+        try:
+            _unlink(path)
+        except OSError as error:
+            self._skip(path, error)
+
+    def _take_over(self, path: Path, found: list[Stored], lost: list[_Gap]) -> tuple[list[Record], list[Lost]]:
+        """Copy what a dead process left, then remove its file: after a crash in between it is sent twice, never lost.
+
+        Returns what was taken, and what had to give way.
+        """
         records = [one.record for one in found]
         if self._bytes + sum(map(_size, records)) > self._max_bytes and self._count:
             return [], []  # Later, when there is room.
@@ -327,7 +358,7 @@ class Spool:
                     "INSERT INTO lost VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count", moved
                 )
             self._gaps = True
-        _unlink(path)
+        self._discard(path)
         return records, gone
 
 
@@ -348,10 +379,14 @@ def _make_directory(directory: Path) -> None:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=1.0, check_same_thread=False)
+    db = sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False)
     # One owner: no shared memory file. A process that is killed loses nothing; a machine that crashes, its last moments.
-    for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = NORMAL", "journal_size_limit = 1048576"):
-        db.execute(f"PRAGMA {pragma}").fetchall()
+    try:
+        for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = NORMAL", "journal_size_limit = 1048576"):
+            db.execute(f"PRAGMA {pragma}").fetchall()
+    except sqlite3.Error:
+        db.close()  # Whoever keeps the error must not keep the file locked.
+        raise
     return db
 
 
@@ -386,7 +421,7 @@ def _unlink(path: Path) -> None:
         each.unlink(missing_ok=True)
 
 
-def _stored(row: tuple[int, str, str, str, int, bytes, int, str, str]) -> Stored:
+def _stored(row: _Row) -> Stored:
     place, session, event_id, kind, rank, value, gap, traceparent, tracestate = row
     return Stored(place, Record(session, event_id, kind, rank, value, TraceContext(traceparent, tracestate), gap))
 
