@@ -325,3 +325,36 @@ def test_a_session_of_100000_spans_stays_small_and_fast() -> None:
     assert len(ledger._leaves) < 1_000, "places in the masks are used again"
     assert ledger.spans_added == 100_000
     assert ledger.measure().distinct_source_spans == len(window) + 500
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        lambda one: one.add_raw("m4", 2),
+        lambda one: one.add_raw("m4", 2, copy_of="m1"),
+        lambda one: one.add_raw("m4", 2, wraps="S"),
+        lambda one: one.summarize("m4", ["m1"], 2),
+        lambda one: one.restore(["m2"]),
+        lambda one: one.restore(["m1"], {"m1": 2**53 - 10}),
+        lambda one: one.expand("S"),
+    ],
+)
+def test_a_working_set_of_more_tokens_than_a_record_carries_is_refused_before_anything_is_changed(
+    deed: Callable[[Ledger], object],
+) -> None:
+    """It has 2**53 - 12 raw and 10 of a summary, so that one is left; ``m2``, which has left, had 20."""
+    one = Ledger()
+    one.add_raw("m2", 20)
+    one.evict(["m2"], archived=True)
+    one.add_raw("m1", 2**53 - 12)
+    one.summarize("S", ["m2"], 10)
+    before = one.measure()
+    with pytest.raises(LedgerError, match=r"at most 2\*\*53 - 1 can be reported"):
+        deed(one)
+    assert "m4" not in one
+    assert one._measure() == before
+    one.restore(["m1"], {"m1": 2**53 - 12})
+    one.add_raw("m4", 1)
+    assert one.measure().total_tokens == 2**53 - 1
+    one.evict(["m1"])
+    one.add_raw("m5", 2**53 - 12)

@@ -12,7 +12,7 @@ from leadline.contracts import limits
 from leadline.contracts.events import Summary
 from leadline.errors import LedgerError
 
-__all__ = ["UNIT", "Item", "bits", "check_id", "count", "in_units", "mask_of", "score"]
+__all__ = ["UNIT", "Item", "bits", "check_id", "check_sum", "count", "in_units", "mask_of", "score"]
 
 _SMALLEST: Final = 1074
 UNIT: Final = 1 << _SMALLEST
@@ -50,6 +50,12 @@ def check_id(item_id: str) -> None:
             item_id.encode()
         except UnicodeEncodeError:
             raise LedgerError(f"{item_id!a:.80} cannot be an id: it holds half a surrogate pair") from None
+
+
+def check_sum(tokens: int) -> None:
+    """Raises :class:`LedgerError` for a working set of more tokens than a record can carry."""
+    if tokens > limits.MAX_COUNT:
+        raise LedgerError(f"the working set would have {tokens} tokens; at most 2**53 - 1 can be reported")
 
 
 def count(item_id: str, tokens: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from leadline.agent.items import UNIT, Item, check_id, count, in_units, mask_of, score
+from leadline.agent.items import UNIT, Item, check_id, check_sum, count, in_units, mask_of, score
 from leadline.agent.leaves import Leaves
 from leadline.agent.shares import Share, shares
 from leadline.agent.signals import Signals
@@ -23,7 +23,7 @@ class Ledger:
     """Follows a working set through adding, summarizing, evicting and restoring, and measures it.
 
     Ids are strings, unique in the ledger. Every method that takes ids raises :class:`LedgerError` for an unknown or
-    repeated one, before anything is changed.
+    repeated one, before anything is changed; so does every one that would take the working set past 2**53 - 1 tokens.
 
     It remembers what left the working set, some hundred bytes an item, until :meth:`forget` is told. In a session of 100,000
     spans a measurement takes some 5 ms with 1,000 items retained, some 50 ms with 10,000.
@@ -36,6 +36,8 @@ class Ledger:
         """The summaries among them."""
         self._raw_tokens = 0
         """Of the others."""
+        self._tokens = 0
+        """Of all that is retained."""
         self._scored = 0
         """How many retained items have a salience."""
         self._scores = 0
@@ -65,6 +67,7 @@ class Ledger:
             raise LedgerError(f"{span_id!r} cannot be both a copy of a span and a wrapped summary")
         self._check_new(span_id)
         tokens, salience = count(span_id, tokens), score(span_id, salience)
+        check_sum(self._tokens + tokens)
         if wraps is not None:
             wrapped = self._known(wraps)
             if wrapped.sources is None:
@@ -92,6 +95,7 @@ class Ledger:
             raise LedgerError(f"{summary_id!r} cannot be its own source: provenance must not be a cycle")
         self._check_new(summary_id)
         tokens, salience = count(summary_id, tokens), score(summary_id, salience)
+        check_sum(self._tokens + tokens)
         found = [self._known(source) for source in ids]
         depth = 1 + max((item.depth for item in found), default=0)
         mask = 0
@@ -115,6 +119,7 @@ class Ledger:
         """Items come back into the working set, verbatim. ``tokens``: their new counts, where those differ."""
         items = self._known_all(ids)
         counts = [count(item.id, (tokens or {}).get(item.id, item.tokens)) for item in items]
+        check_sum(self._tokens + sum(counts) - sum(item.tokens for item in items if item.retained))
         for item, tokens_now in zip(items, counts, strict=True):
             self._release(item, again=True)
             item.tokens = tokens_now
@@ -306,6 +311,7 @@ class Ledger:
         item.retained = True
         self._retained[item.id] = item
         self._score(item.salience, 1)
+        self._tokens += item.tokens
         if item.sources is None:
             self._raw_tokens += item.tokens
         else:
@@ -317,6 +323,7 @@ class Ledger:
             return
         item.retained = False
         self._score(item.salience, -1)
+        self._tokens -= item.tokens
         if item.sources is None:
             self._raw_tokens -= item.tokens
         if not again:
