@@ -178,7 +178,7 @@ def test_files_that_are_none_of_ours_cost_no_more_than_themselves(
 ) -> None:
     """A directory, a table without columns, a value of another type and a text that is none are put aside. What cannot be opened
     now waits for its turn. What lies beside them is adopted, and our own spool works."""
-    monkeypatch.setattr(spool, "_BUSY_SECONDS", 0.0)
+    monkeypatch.setattr("leadline.agent.spool_files.BUSY_SECONDS", 0.0)
     left, later = make(), make()
     for each, name in ((left, "left"), (later, "later")):
         each.append([record(name)])

@@ -25,6 +25,7 @@ import msgspec
 
 from leadline.agent.forks import follow_forks
 from leadline.agent.records import Record, with_gap
+from leadline.agent.spool_files import age, claim, connect, unlink
 from leadline.contracts.trace import TraceContext
 
 __all__ = ["Lost", "Spool", "Stored", "default_directory"]
@@ -36,7 +37,6 @@ _OVERHEAD: Final = 200
 _KEEP_SECONDS: Final = 7 * 24 * 3600
 """What nobody took over for so long is removed: the events topic keeps nothing older."""
 _FORK_WAIT: Final = 1.0
-_BUSY_SECONDS: Final = 1.0
 _TABLES: Final = """
     CREATE TABLE IF NOT EXISTS event (
         id INTEGER PRIMARY KEY, session TEXT NOT NULL, event_id TEXT NOT NULL, kind TEXT NOT NULL, rank INTEGER NOT NULL,
@@ -148,8 +148,8 @@ class Spool:
         """
         taken: list[Record] = []
         gone: list[Lost] = []
-        for lock_path in sorted(self.directory.glob("spool-*.lock"), key=_age) if self.directory.is_dir() else ():
-            held = None if lock_path == self._lock_path else _claim(lock_path)
+        for lock_path in sorted(self.directory.glob("spool-*.lock"), key=age) if self.directory.is_dir() else ():
+            held = None if lock_path == self._lock_path else claim(lock_path)
             if held is None:
                 continue
             try:
@@ -162,7 +162,7 @@ class Spool:
                         gone += found[1]
                     if path.exists():
                         continue
-                elif path.exists() and time.time() - _age(lock_path) < _KEEP_SECONDS:
+                elif path.exists() and time.time() - age(lock_path) < _KEEP_SECONDS:
                     continue
                 self._discard(path)
             finally:
@@ -175,7 +175,7 @@ class Spool:
             left, path = self._count, self._path
             self._disconnect()
             if path is not None and not left:
-                _unlink(path)
+                unlink(path)
             if self._held is not None:
                 os.close(self._held)
             self._forget()
@@ -231,7 +231,7 @@ class Spool:
                 self._create()
             if self._db is None:
                 assert self._path is not None
-                self._db = _connect(self._path)
+                self._db = connect(self._path)
                 self._db.executescript(_TABLES)
             yield self._db
 
@@ -304,7 +304,7 @@ class Spool:
     def _left_in(self, path: Path) -> tuple[list[Stored], list[_Gap]] | None:
         """What a dead process left: its events, and its gaps; ``None`` where that cannot be read."""
         try:
-            other = _connect(path)
+            other = connect(path)
             try:
                 other.executescript(_TABLES)
                 rows = other.execute(f"SELECT id, {_COLUMNS} FROM event ORDER BY id").fetchall()
@@ -332,7 +332,7 @@ class Spool:
 
     def _discard(self, path: Path) -> None:
         try:
-            _unlink(path)
+            unlink(path)
         except OSError as error:
             self._skip(path, error)
 
@@ -376,49 +376,6 @@ def _make_directory(directory: Path) -> None:
     about = directory.lstat()
     if directory == default_directory() and (directory.is_symlink() or about.st_uid != os.getuid() or about.st_mode & 0o077):
         raise PermissionError(f"{directory} is not this user's alone; remove it, or name another place")
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False)
-    # One owner: no shared memory file. A process that is killed loses nothing; a machine that crashes, its last moments.
-    try:
-        for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = NORMAL", "journal_size_limit = 1048576"):
-            db.execute(f"PRAGMA {pragma}").fetchall()
-    except sqlite3.Error:
-        db.close()  # Whoever keeps the error must not keep the file locked.
-        raise
-    return db
-
-
-def _claim(lock_path: Path) -> int | None:
-    """The lock's descriptor if its owner is gone, or ``None``."""
-    try:
-        held = os.open(lock_path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(held).st_nlink:
-            return held
-    except OSError:
-        pass
-    os.close(held)
-    return None
-
-
-def _age(lock_path: Path) -> float:
-    """When something was last written there."""
-    times = [0.0]
-    for each in (lock_path, lock_path.with_suffix(".db"), lock_path.with_suffix(".db-wal")):
-        with contextlib.suppress(OSError):
-            times.append(each.stat().st_mtime)
-    return max(times)
-
-
-def _unlink(path: Path) -> None:
-    """Remove a spool's files, the lock last: while it stands, nobody takes the name for a file of his own."""
-    for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm"), path.with_suffix(".lock")):
-        each.unlink(missing_ok=True)
 
 
 def _stored(row: _Row) -> Stored:
