@@ -183,7 +183,7 @@ def test_a_tool_input_nested_deeper_than_can_be_written_is_cut(levels: int, toke
 
 
 def test_a_time_before_1970_is_ignored() -> None:
-    """The first usable time is the session's."""
+    """The session, whose first message has none that is usable, is of epoch 0."""
     made = Recording()
     made.user("u" * 40, timestamp="1969-12-31T23:59:59.000Z")
     made.boundary()
