@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Self, Unpack
 
 from leadline.agent.calls import CallCounts
 from leadline.agent.control import State
 from leadline.agent.facts import Fact
 from leadline.agent.ledger import Ledger
-from leadline.agent.presence import Monitor, Verdict
+from leadline.agent.presence import Monitor
 from leadline.agent.rehydrate import Rehydration
 from leadline.agent.session import Session
 from leadline.agent.signals import Signals
@@ -23,8 +22,6 @@ from leadline.contracts.orders import Command
 from leadline.errors import Halted
 
 __all__ = ["AsyncRestore", "AsyncSession"]
-
-_LOOK_SECONDS: Final = 0.02
 
 AsyncRestore = Callable[[str], int | Awaitable[int | None] | None]
 """As :data:`leadline.agent.rehydrate.Restore`; it may also be a coroutine function. Either way it is called in the event loop."""
@@ -93,7 +90,7 @@ class AsyncSession:
 
     async def rehydrate(self, restore: AsyncRestore, *, to_raw_ratio: float | None = None, archives: bool = False) -> Rehydration:
         """As :meth:`Session.rehydrate`. Cancelled, it brings back no further span, reports what was done, and then ends."""
-        import asyncio  # Here and below: an agent without an event loop does not pay for one.
+        import asyncio  # An agent without an event loop does not pay for one.
 
         loop = asyncio.get_running_loop()
         cancelled = False
@@ -118,16 +115,8 @@ class AsyncSession:
     async def _wait(self, found: Halted | None) -> None:
         if found is None:
             return
-        import asyncio
-
-        holding, commanded = self.session._holding, self.session._commanded
-        until = time.monotonic() + holding.seconds
-        while (verdict := holding.look(commanded)) is None:
-            if time.monotonic() >= until:
-                verdict = Verdict.SILENT
-                break
-            await asyncio.sleep(_LOOK_SECONDS)
-        holding.came_to(verdict, found)
+        holding = self.session._holding
+        holding.came_to(await holding.wait_async(self.session._commanded), found)
         self.session.poll()
 
     # -- what never waits: the session's own

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from leadline.agent.facts import Fact
 from leadline.agent.options import HoldMode
@@ -11,7 +13,8 @@ from leadline.errors import Halted
 
 __all__ = ["Holding"]
 
-_EVERY = "*"
+_EVERY: Final = "*"
+_LOOK_SECONDS: Final = 0.02
 
 
 class Holding:
@@ -86,9 +89,16 @@ class Holding:
         assert self._presence is not None
         return self._presence.wait(self._session_id, self._event_id, commanded, self._seconds)
 
-    @property
-    def seconds(self) -> float:
-        return self._seconds
+    async def wait_async(self, commanded: Callable[[], bool]) -> Verdict:
+        """As :meth:`wait`, in an event loop, which goes on meanwhile."""
+        import asyncio  # An agent without an event loop does not pay for one.
+
+        until = time.monotonic() + self._seconds
+        while (verdict := self.look(commanded)) is None:
+            if time.monotonic() >= until:
+                return Verdict.SILENT
+            await asyncio.sleep(_LOOK_SECONDS)
+        return verdict
 
     def came_to(self, verdict: Verdict, found: Halted) -> None:
         """The wait is over. Where nobody has answered, the classes of facts that fail closed stay held."""

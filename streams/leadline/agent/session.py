@@ -342,6 +342,14 @@ class Session(Commanded):
         A halt is refused only when nothing could be done at all. One that has a ``level`` is not answered here but by that
         level's next :meth:`checkpoint`. Where this helps nothing, as in a session that is stopped, one warning is logged.
         """
+        result, found = self._rehydrate(restore, to_raw_ratio, archives)
+        self._wait(found)
+        return result
+
+    # -- inside
+
+    def _rehydrate(self, restore: Restore, to_raw_ratio: float | None, archives: bool) -> tuple[Rehydration, Halted | None]:
+        """What was done, and what is wrong with the result if the agent is to wait for a verdict on it."""
         self.poll()
         halts = rehydrating(self._inbox.halts)
         before = self.measure()
@@ -368,10 +376,7 @@ class Session(Commanded):
         if vain and vain != self._vain:
             self._vain = vain
             _log.warning("rehydrating session %.80r is in vain: %s", self.session_id, vain)
-        self.compacted("rehydrate", before=before)
-        return result
-
-    # -- inside
+        return result, self._compacted("rehydrate", before, "ok", None)[1]
 
     def _announce(self, facts: Iterable[Fact]) -> None:
         self._boundary.declared(self._report.started(self._baseline, facts))

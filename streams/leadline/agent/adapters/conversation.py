@@ -8,13 +8,13 @@ the framework goes on with.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from leadline.agent.adapters.entries import Archive, Call, Entry
-from leadline.agent.adapters.moments import Look, Made, Retry
+from leadline.agent.adapters.moments import Groups, Look, Made, Retry
+from leadline.agent.adapters.reports import Reports
 from leadline.agent.control import State
 from leadline.agent.session import Session
 from leadline.contracts.orders import Command
@@ -26,13 +26,12 @@ _SUMMARIES_KEPT: Final = 64
 _ADOPTED_DEPTH: Final = 64
 
 
-class Conversation:
-    """Thread safe; the lock is never held while the framework or a model works."""
+class Conversation(Reports):
+    """Thread safe; the lock is never held while the framework or a model works, or while it waits."""
 
     def __init__(self, session: Session, archive: Archive) -> None:
-        self.session = session
+        super().__init__(session)
         self.archive = archive
-        self._lock = threading.RLock()
         self._places: dict[str, int] = {}
         self._present: dict[str, Entry] = {}
         self._summaries: dict[str, Entry] = {}
@@ -42,8 +41,7 @@ class Conversation:
         """Of those, the ones that are none: nothing is made of them."""
         self._reopened: dict[str, Retry] = {}
         """By command: its level's input is in the working set, and the framework's own next pass over it is the answer."""
-        self._groups: dict[str, str] = {}
-        self._members: dict[str, list[str]] = {}
+        self._groups = Groups()
 
     # -- what the framework holds
 
@@ -73,7 +71,7 @@ class Conversation:
     def hold(self, look: Look) -> None:
         """A pass that was due did not run because the session is halted: the monitor still needs its measurements."""
         with self._lock:
-            self.session.compacted("hold", before=look.signals)
+            self._round("hold", look)
 
     def compacted(self, trigger: str, look: Look, after: Sequence[Entry], call: Call | None = None) -> bool:
         """A pass ran: ``look`` was before it, ``after`` is the working set now. Reports the call and the round.
@@ -111,13 +109,13 @@ class Conversation:
                 self._report_call(fresh[0].id, call, asked, read, unseen, level=level, retry_of=retry_of)
                 self._calls.append(Made(self._depth(fresh[0].id), fresh[0].id, tuple(asked)))
             raw = [item for item in lost if not ledger.is_summary(item)]
-            self.session.compacted(trigger, before=look.signals, dropped_spans=len(raw))
+            self._round(trigger, look, dropped_spans=len(raw))
             return True
 
     def failed(self, trigger: str, look: Look) -> None:
         """A pass began and raised; the working set is as it was."""
         with self._lock:
-            self.session.compacted(trigger, before=look.signals, outcome="failed", dropped_spans=0)
+            self._round(trigger, look, "failed", 0)
 
     # -- what the monitor wants
 
@@ -137,7 +135,7 @@ class Conversation:
             self.session.poll()
             if not any(asked.kind == "halt" and asked.parameters.level is None for asked in self.session.pending):
                 return False
-            result = self.session.rehydrate(self._bring_back, archives=True)
+            result = self._rehydration(self._bring_back)
             self._leave_out_orphans()
             self._present = {item: self._entry(item) for item in self.session.ledger}
             return result.changed
@@ -245,9 +243,7 @@ class Conversation:
         else:
             ledger.add_raw(entry.id, entry.tokens)
             self._places[entry.id] = len(self._places)
-        if entry.group and entry.id not in self._groups:
-            self._groups[entry.id] = entry.group
-            self._members.setdefault(entry.group, []).append(entry.id)
+        self._groups.add(entry)
         if not ledger.is_summary(entry.id):
             for gone in self.archive.put(entry.id, entry.payload):
                 if gone in ledger and not ledger.retained(gone):
@@ -309,13 +305,9 @@ class Conversation:
         if not call.blind and (not call.opaque or call.seen is not None):
             sources, seen = self._leaves(asked), self._leaves(read)
             counts |= {"source_spans": len(sources), "seen_spans": len(sources & seen), "unseen_span_ids": list(lost)}
-        self.session.checkpoint(
-            self._depth(summary_id) if level is None else level,
-            text=call.text,
-            visible=not call.opaque,
-            retry_of=retry_of,
-            **{name: value for name, value in counts.items() if value is not None},
-        )
+        told: Any = {name: value for name, value in counts.items() if value is not None}
+        level = self._depth(summary_id) if level is None else level
+        self._call(level, call.text, not call.opaque, retry_of, told)
 
     # -- inside: the monitor's wishes
 
@@ -352,7 +344,7 @@ class Conversation:
     def _bring_back(self, span: str) -> int | None:
         """For :meth:`leadline.agent.session.Session.rehydrate`; with a message come those that it cannot do without."""
         ledger = self.session.ledger
-        beside = [mate for mate in self._mates(span) if not ledger.retained(mate)]
+        beside = [mate for mate in self._groups.mates(span) if not ledger.retained(mate)]
         if any(item not in self.archive for item in (span, *beside)):
             return None
         ledger.restore(beside)
@@ -361,13 +353,9 @@ class Conversation:
     def _leave_out_orphans(self) -> None:
         """Making room may have taken one of those that belong together."""
         ledger = self.session.ledger
-        for item in [held for held in ledger if held in self._groups]:
-            if not all(ledger.retained(mate) for mate in self._mates(item)):
+        for item in [held for held in ledger if self._groups.mates(held)]:
+            if not all(ledger.retained(mate) for mate in self._groups.mates(item)):
                 self._leave(item)
-
-    def _mates(self, item: str) -> list[str]:
-        group = self._groups.get(item)
-        return [] if group is None else [mate for mate in self._members[group] if mate != item]
 
     # -- inside: the graph
 

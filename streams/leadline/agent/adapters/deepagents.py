@@ -68,6 +68,9 @@ class MonitoredSummarizationMiddleware(DeepSummarization):
         if turn is not None and turn.retry is not None:
             with redoing(self._watch, turn):
                 self._messages.redone(turn, self._create_summary(turn.retry.payloads))
+        if turn is not None:
+            with self._watch.harmless("waiting for a verdict"):
+                turn.conversation.wait()
         return self._without_event(turn, state)
 
     @hook_config(can_jump_to=["end"])
@@ -76,19 +79,30 @@ class MonitoredSummarizationMiddleware(DeepSummarization):
         if turn is not None and turn.retry is not None:
             with redoing(self._watch, turn):
                 self._messages.redone(turn, await self._acreate_summary(turn.retry.payloads))
+        if turn is not None:
+            with self._watch.harmless("waiting for a verdict"):
+                await turn.conversation.wait_async()
         return self._without_event(turn, state)
 
     def wrap_model_call(self, request: Any, handler: Any) -> Any:
         turn = self._look(request)
         with passing(self._watch, turn):
             response = super().wrap_model_call(request, handler)
-        return self._done(turn, request, response)
+        self._done(turn, request, response)
+        if turn is not None:
+            with self._watch.harmless("waiting for a verdict"):
+                turn.conversation.wait()
+        return response
 
     async def awrap_model_call(self, request: Any, handler: Any) -> Any:
         turn = self._look(request)
         with passing(self._watch, turn):
             response = await super().awrap_model_call(request, handler)
-        return self._done(turn, request, response)
+        self._done(turn, request, response)
+        if turn is not None:
+            with self._watch.harmless("waiting for a verdict"):
+                await turn.conversation.wait_async()
+        return response
 
     def _determine_cutoff_index(self, messages: list[AnyMessage]) -> int:
         turn = current_turn()
@@ -123,10 +137,9 @@ class MonitoredSummarizationMiddleware(DeepSummarization):
             del update["messages"]
         return update
 
-    def _done(self, turn: Turn | None, request: Any, response: Any) -> Any:
+    def _done(self, turn: Turn | None, request: Any, response: Any) -> None:
         if turn is not None:
             with self._watch.harmless("reporting a compaction"):
                 command = getattr(response, "command", None)
                 event = (getattr(command, "update", None) or {}).get(_EVENT)
                 self._messages.report(turn, None if event is None else self._apply_event_to_messages(request.messages, event))
-        return response

@@ -92,6 +92,7 @@ class LeadlinePlugin(BasePlugin):
             if run is not None:
                 stopped = self._obey(run)
                 self._expand(run, llm_request)
+                await run.conversation.wait_async()
         if stopped:
             said = "The monitor stopped this session: its context can no longer be trusted."
             return LlmResponse(content=Content(role="model", parts=[Part(text=said)]), turn_complete=True)
@@ -267,6 +268,7 @@ class _MonitoredSummarizer(BaseEventsSummarizer):
                 if made is not None and given is not events:  # It covers all that it was to be made of.
                     _compaction(made).start_timestamp = min(_compaction(made).start_timestamp, events[0].timestamp)
                 self._report(run, look, call, made)
+                await run.conversation.wait_async()
         return made
 
     def _note(self, run: _Run, call: Call, events: list[Any]) -> None:

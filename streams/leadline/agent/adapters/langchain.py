@@ -177,10 +177,15 @@ class MonitoredSummarizationMiddleware(NotingSummarizer):
             with redoing(self._watch, turn):
                 self._messages.redone(turn, self._create_summary(turn.retry.payloads))
         if turn is not None and turn.decided:
-            return turn.update
-        with passing(self._watch, turn):
-            update = super().before_model(state, runtime)
-        return self._done(turn, update)
+            update = turn.update
+        else:
+            with passing(self._watch, turn):
+                update = super().before_model(state, runtime)
+            self._done(turn, update)
+        if turn is not None:
+            with self._watch.harmless("waiting for a verdict"):
+                turn.conversation.wait()
+        return update
 
     @hook_config(can_jump_to=["end"])
     async def abefore_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
@@ -190,17 +195,21 @@ class MonitoredSummarizationMiddleware(NotingSummarizer):
             with redoing(self._watch, turn):
                 self._messages.redone(turn, await self._acreate_summary(turn.retry.payloads))
         if turn is not None and turn.decided:
-            return turn.update
-        with passing(self._watch, turn):
-            update = await super().abefore_model(state, runtime)
-        return self._done(turn, update)
+            update = turn.update
+        else:
+            with passing(self._watch, turn):
+                update = await super().abefore_model(state, runtime)
+            self._done(turn, update)
+        if turn is not None:
+            with self._watch.harmless("waiting for a verdict"):
+                await turn.conversation.wait_async()
+        return update
 
-    def _done(self, turn: Turn | None, update: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _done(self, turn: Turn | None, update: dict[str, Any] | None) -> None:
         if turn is not None:
             with self._watch.harmless("reporting a compaction"):
                 after = None if update is None else [one for one in update["messages"] if not isinstance(one, RemoveMessage)]
                 self._messages.report(turn, after)
-        return update
 
 
 def put_back(conversation: Conversation) -> list[Any]:

@@ -33,8 +33,8 @@ from pydantic import Field, PrivateAttr
 
 from leadline.agent.adapters.conversation import Conversation, Look, Retry
 from leadline.agent.adapters.conversations import Conversations, short_id
-from leadline.agent.adapters.entries import Call, Entry, Origin, approximate_tokens
-from leadline.agent.adapters.openhands_events import calls_of, laid_out, origins_in, shown_of, texts_of, whole
+from leadline.agent.adapters.entries import Call, Entry, approximate_tokens
+from leadline.agent.adapters.openhands_events import Run, calls_of, laid_out, origins_in, shown_of, texts_of, whole
 from leadline.errors import SessionHalted
 
 __all__ = ["MonitoredSummarizingCondenser"]
@@ -43,28 +43,8 @@ _RUNS: Final = 4_096
 
 
 @dataclass(slots=True)
-class _Run:
-    """A conversation that is being served."""
-
-    conversation: Conversation
-    layout: list[Any] | None = None
-    """The working set, where it is not the view; what is in the view and not in ``known`` came later."""
-    known: frozenset[str] = frozenset()
-    sent: list[str] = field(default_factory=list)
-    """Ids of the last working set that went to the model while the session was halted."""
-    origins: dict[str, Origin] = field(default_factory=dict)
-
-    def working(self, view: Any) -> list[Any]:
-        if self.layout is not None and not self.known <= {event.id for event in view.events}:
-            self.layout = None  # Another branch of the conversation, or a view that was made anew.
-        if self.layout is None:
-            return list(view.events)
-        return [*self.layout, *(event for event in view.events if event.id not in self.known)]
-
-
-@dataclass(slots=True)
 class _Turn:
-    run: _Run
+    run: Run
     view: Any
     """The framework's own."""
     working: list[Any]
@@ -97,16 +77,16 @@ class _Watching:
         self.watch = watch
         self.count = count
         self._name = name
-        self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self._runs: OrderedDict[str, Run] = OrderedDict()
         self._lock = threading.Lock()
 
-    def run_of(self, conversation_id: str) -> _Run:
+    def run_of(self, conversation_id: str) -> Run:
         session_id = short_id(self._name(conversation_id))
         conversation = self.watch.of(session_id)
         with self._lock:
             found = self._runs.get(session_id)
             if found is None or found.conversation is not conversation:
-                found = self._runs[session_id] = _Run(conversation)
+                found = self._runs[session_id] = Run(conversation)
             self._runs.move_to_end(session_id)
             while len(self._runs) > _RUNS:
                 self._runs.popitem(last=False)
@@ -165,6 +145,12 @@ class MonitoredSummarizingCondenser(LLMSummarizingCondenser):
         turn = self._begin(view, agent_llm)
         if turn is None:
             return super().condense(view, agent_llm=agent_llm)
+        result = self._condensed(turn, agent_llm)
+        with self._harmless("waiting for a verdict"):
+            turn.conversation.wait()
+        return result
+
+    def _condensed(self, turn: _Turn, agent_llm: Any) -> Any:
         if turn.retry is not None:
             made = None
             with self._noting(turn), self._redoing(turn, turn.retry):
@@ -182,6 +168,12 @@ class MonitoredSummarizingCondenser(LLMSummarizingCondenser):
         turn = self._begin(view, agent_llm)
         if turn is None:
             return await super().acondense(view, agent_llm=agent_llm)
+        result = await self._acondensed(turn, agent_llm)
+        with self._harmless("waiting for a verdict"):
+            await turn.conversation.wait_async()
+        return result
+
+    async def _acondensed(self, turn: _Turn, agent_llm: Any) -> Any:
         if turn.retry is not None:
             made = None
             with self._noting(turn), self._redoing(turn, turn.retry):
@@ -362,7 +354,7 @@ class MonitoredSummarizingCondenser(LLMSummarizingCondenser):
 
     # -- events as entries
 
-    def _entries(self, run: _Run, events: Iterable[Any]) -> list[Entry]:
+    def _entries(self, run: Run, events: Iterable[Any]) -> list[Entry]:
         """System prompts are neither raw nor summary. Groups are what the framework keeps together: the calls of one response,
         their results, and a loop of calls that began with thinking."""
         found: list[Entry] = []
@@ -383,7 +375,7 @@ class MonitoredSummarizingCondenser(LLMSummarizingCondenser):
                 found.append(self._entry(run, event, group))
         return found
 
-    def _entry(self, run: _Run, event: Any, group: str = "") -> Entry:
+    def _entry(self, run: Run, event: Any, group: str = "") -> Entry:
         name, summary = short_id(event.id), isinstance(event, CondensationSummaryEvent)
         return Entry(name, self._tokens(event), event, summary, run.origins.get(name) if summary else None, group)
 

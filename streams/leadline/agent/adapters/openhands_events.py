@@ -1,8 +1,9 @@
-"""OpenHands' events as texts, and in the order of a working set."""
+"""OpenHands' events as texts, and in the order of a working set; and what is known of a conversation between its steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from openhands.sdk.event import Condensation, LLMConvertibleEvent
@@ -10,11 +11,31 @@ from openhands.sdk.event.condenser import CondensationSummaryEvent
 from openhands.sdk.event.llm_convertible import SystemPromptEvent
 from openhands.sdk.llm import TextContent
 
-from leadline.agent.adapters.conversation import Retry
+from leadline.agent.adapters.conversation import Conversation, Retry
 from leadline.agent.adapters.conversations import short_id
 from leadline.agent.adapters.entries import Origin
 
-__all__ = ["calls_of", "laid_out", "origins_in", "shown_of", "texts_of", "whole"]
+__all__ = ["Run", "calls_of", "laid_out", "origins_in", "shown_of", "texts_of", "whole"]
+
+
+@dataclass(slots=True)
+class Run:
+    """A conversation that is being served."""
+
+    conversation: Conversation
+    layout: list[Any] | None = None
+    """The working set, where it is not the view; what is in the view and not in ``known`` came later."""
+    known: frozenset[str] = frozenset()
+    sent: list[str] = field(default_factory=list)
+    """Ids of the last working set that went to the model while the session was halted."""
+    origins: dict[str, Origin] = field(default_factory=dict)
+
+    def working(self, view: Any) -> list[Any]:
+        if self.layout is not None and not self.known <= {event.id for event in view.events}:
+            self.layout = None  # Another branch of the conversation, or a view that was made anew.
+        if self.layout is None:
+            return list(view.events)
+        return [*self.layout, *(event for event in view.events if event.id not in self.known)]
 
 
 class Whole:

@@ -95,6 +95,7 @@ class MonitoredHistory(ProcessHistory[Any]):
                 turn = self._look(ctx, request_context.messages)
             elif vetoed:
                 turn.conversation.hold(turn.look)
+            await turn.conversation.wait_async()
         if vetoed:
             return request_context
         token = _TURN.set(turn)
@@ -110,6 +111,7 @@ class MonitoredHistory(ProcessHistory[Any]):
         if turn is not None:
             with self._watch.harmless("reporting a compaction"):
                 self._report(turn, request_context.messages)
+                await turn.conversation.wait_async()
         return request_context
 
     @staticmethod

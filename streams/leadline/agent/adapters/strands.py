@@ -75,6 +75,7 @@ class MonitoredSummarizingConversationManager(SummarizingConversationManager):
         """Ours first: what the monitor wants is known before anything is reduced."""
         registry.add_callback(BeforeModelCallEvent, self._before_model)
         super().register_hooks(registry, **arguments)
+        registry.add_callback(BeforeModelCallEvent, self._await_verdict)
 
     def reduce_context(self, agent: Any, e: Exception | None = None, **arguments: Any) -> None:
         turn, vetoed = None, False
@@ -131,6 +132,11 @@ class MonitoredSummarizingConversationManager(SummarizingConversationManager):
             self._retry(conversation, agent)
             if conversation.stopped:
                 event.cancel = "The monitor stopped this session: its context can no longer be trusted."
+
+    async def _await_verdict(self, event: Any) -> None:
+        """Last of all: on what was reported since the last model call."""
+        with self._watch.harmless("waiting for a verdict"):
+            await self._watch.of(self._session_of(event.agent)).wait_async()
 
     def _retry(self, conversation: Conversation, agent: Any) -> None:
         retry = conversation.retry()

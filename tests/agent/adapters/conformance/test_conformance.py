@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
@@ -9,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from leadline.agent import Client, MemoryTransport
+from leadline.agent import Client, Fact, MemoryTransport, State
 from leadline.agent.adapters.conversation import Conversation
 from leadline.agent.adapters.conversations import Conversations
+from leadline.agent.holding import Holding
 from leadline.contracts.codec import decode_event
 from leadline.contracts.events import Ack, AgentEvent, Checkpoint, Round, SessionEnd, SessionStart
 from leadline.contracts.topics import EVENTS
@@ -22,10 +24,10 @@ from tests.agent.support import command
 class Fleet:
     """A rig, and what its conversations report."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, **options: Any) -> None:
         self.transport = MemoryTransport(1)
         self.client = Client(self.transport)
-        self.watch = Conversations(self.client, agent_id="a-1", token_budget=100)
+        self.watch = Conversations(self.client, agent_id="a-1", token_budget=100, **options)
         self.kind = rig_of(name)
         self.rig: Rig = self.kind(self.watch)
 
@@ -289,6 +291,46 @@ def test_what_is_no_summary_leads_to_nothing_until_its_spans_are_back(fleet: Fle
     [last] = [done for done in fleet.rounds() if done.trigger == "rehydrate"]
     assert (last.summary_tokens, last.ungrounded_summaries, last.distinct_source_spans) == (0, 0, 2 * turns + 1)
     assert fleet.watch.failures == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_waits_for_the_verdict_where_it_is_told_to_and_blocks_no_event_loop(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The summary leaves out a constraint, which the local guard finds: the turn goes on once the monitor's halt is there."""
+    rig_of(name)
+    waiting, in_loop = threading.Event(), []
+    wait, look = Holding.wait, Holding.look
+
+    def waits(self: Holding, commanded: Any) -> Any:
+        with contextlib.suppress(RuntimeError):
+            in_loop.append(asyncio.get_running_loop())
+        waiting.set()
+        return wait(self, commanded)
+
+    def looks(self: Holding, commanded: Any) -> Any:
+        waiting.set()
+        return look(self, commanded)
+
+    monkeypatch.setattr(Holding, "wait", waits)
+    monkeypatch.setattr(Holding, "look", looks)
+    constraint = Fact("C1", "never rotate the key", fact_class="constraint")
+    fleet = Fleet(name, facts=[constraint], hold="hold-on-compact", hold_seconds=60.0)
+
+    def command_once_it_waits() -> None:
+        if waiting.wait(30):
+            fleet.order(level=1)
+
+    thread = threading.Thread(target=command_once_it_waits)
+    thread.start()
+    fleet.rig.fill("c")
+    thread.join()
+    assert waiting.is_set()
+    assert in_loop == []
+    assert fleet.watch.of("c").session.state is State.HALTED
+    assert fleet.watch.failures == 0
+    fleet.watch.close()
+    assert fleet.client.close() == 0
 
 
 def test_an_opaque_summary_is_not_visible(fleet: Fleet) -> None:
