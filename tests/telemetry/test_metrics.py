@@ -261,7 +261,7 @@ def test_lag_is_told_in_records_and_in_seconds() -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("many", [5_000, pytest.param(100_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("many", [5_000, 100_000])
 def test_many_sessions_are_as_many_series_as_100(many: int) -> None:
     """Each has ids and a fleet of its own; the first ten, and then every thousandth, a verdict and a command."""
     well, sick = (encode(made(1, session_id="SESSION", agent_id="AGENT", fleet="FLEET")) for made in (round_, sunk))
