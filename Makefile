@@ -16,7 +16,7 @@ PYTHON312 ?= python3.12
 .PHONY: help setup demo test long-test browser-test screenshots lint format kafka-test observability-test deploy-test chaos adapters-test openhands-test clean soak
 
 help:  ## Show what can be made
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 setup: $(STAMP)  ## Create .venv with everything that development and the demo need
 
@@ -25,6 +25,7 @@ $(STAMP): pyproject.toml constraints.txt
 		{ echo "Leadline needs Python 3.11 or later; name one: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
 		{ echo "Python's venv module is missing; install it, on Debian and Ubuntu with: apt-get install python3-venv"; exit 1; }
+	@echo "first use: installing into $(VENV) what development, tests and demo need, some 650 MB; a minute or two"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(STAMP)

@@ -59,6 +59,16 @@ def test_an_empty_recording_is_no_error() -> None:
     assert leadline("replay", "-").code == 0
 
 
+@pytest.mark.parametrize("json", [(), ("--json",)], ids=["timelines", "json"])
+def test_a_file_of_something_else_is_no_healthy_recording(tmp_path: Path, json: tuple[str, ...]) -> None:
+    """A wrong file in a pipeline's gate would look healthy for ever."""
+    (tmp_path / "README.md").write_text("# Some project\n\nIts text.\n")
+    ran = leadline("replay", "--fail-on-violation", *json, str(tmp_path / "README.md"))
+    assert ran.code == 2
+    assert "no line of" in ran.err
+    assert "README.md is a Leadline event" in ran.err
+
+
 def test_several_files_are_one_recording(tmp_path: Path) -> None:
     """A session that goes on in the second file is the same session; dead letters name file and line."""
     records = inverting()

@@ -9,10 +9,13 @@ import uuid
 import click
 
 from leadline.cli import exits
-from leadline.cli.kafka import bootstrap_option, settings_for
+from leadline.cli.kafka import bootstrap_option, consumer, partitions_of, settings_for
 from leadline.cli.screen import console, emit_json
+from leadline.contracts.topics import COMMANDS
 
 __all__ = ["check"]
+
+_REACH_S = 10.0
 
 
 @click.command("check", epilog=exits.EPILOG)
@@ -26,12 +29,17 @@ def check(bootstrap: str | None, fleet: str, timeout: float, as_json: bool) -> i
     """Send a session that loses its grounding through the cluster, and wait for its halt and its release.
 
     It needs what an agent needs: to write leadline.events and to read leadline.commands. The policy in force must enforce
-    `inversion` for its fleet. Exits 1 when an answer does not come.
+    `inversion` for its fleet. Exits 1 when an answer does not come, 3 when no broker is there to begin with.
     """
     from leadline.agent import connect
     from leadline.cli.round_trip import round_trip
 
     settings = settings_for(bootstrap)
+    reader = consumer(settings)
+    try:
+        partitions_of(reader, COMMANDS.name, settings, min(timeout, _REACH_S))
+    finally:
+        reader.close()
     session_id = f"leadline-check-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     # Without a spool: what is not delivered now is not to come later.
     with connect(settings.bootstrap, fleet=fleet, security=settings, idempotence=settings.idempotence, spool=False) as client:

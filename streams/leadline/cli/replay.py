@@ -43,7 +43,8 @@ def replay_verb(
     Several files are read one after the other as one recording. The same decisions are made as by the monitor, with each
     event's own time as the time of its arrival; deadlines that pass between two events are honoured.
 
-    A line that cannot be read becomes a dead letter with its number and reason and never stops the rest.
+    A line that cannot be read becomes a dead letter with its number and reason and never stops the rest. Where none can be read
+    at all, it exits 2.
 
     With --json, one object: `violations` and `commands` (as they would be on the wire), `sessions` (the last state of each,
     by session id; by session/agent for all agents that share a session id), `dead_letters` (file, line, reason, detail).
@@ -52,7 +53,9 @@ def replay_verb(
     wanted = _Wanted(session, agent)
     timelines = None if as_json else Timelines(wanted)
     letters: list[dict[str, Any]] = []
+    readable = False
     for line, step in replay(driver, _lines(files)):
+        readable = readable or not step.dead_letters
         letters += [
             {"file": line.file, "line": line.number, "reason": str(letter.reason), "detail": safe(letter.error)}
             for letter in step.dead_letters
@@ -73,6 +76,9 @@ def replay_verb(
         emit_json(_chosen(driver, wanted) | {"dead_letters": letters})
     else:
         show(timelines, driver, letters, several_files=len(files) > 1)
+    if letters and not readable:
+        # A wrong file must not pass for a healthy recording.
+        raise Refused(f"no line of {', '.join(files)} is a Leadline event; the first: {letters[0]['detail']}")
     return exits.FAILED if fail_on_violation and found else exits.OK
 
 
