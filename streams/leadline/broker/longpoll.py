@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import Final, NamedTuple
 
@@ -169,7 +170,7 @@ class Relay:
             link.wake()
 
 
-class _Frames(asyncio.Protocol):
+class _Frames(asyncio.Protocol, ABC):
     """Bytes to frames; a side that can't take more makes the other wait."""
 
     other: _Frames | None = None
@@ -194,8 +195,9 @@ class _Frames(asyncio.Protocol):
             at = end
         del rest[:at]
 
+    @abstractmethod
     def frame(self, frame: bytes) -> None:
-        raise NotImplementedError
+        """A whole frame has come, without its length."""
 
     def send(self, frame: bytes) -> None:
         self.transport.write(len(frame).to_bytes(4, "big") + frame)
