@@ -213,7 +213,7 @@ def test_the_quick_look_passes_over_nothing_that_is_masked(
 ) -> None:
     """A text is masked with the quick look as it is without it, whether it is of ASCII alone or not."""
     shown = redact(f"{before} {case(secret)} after")
-    monkeypatch.setattr(text, "_HINTED", re.compile(""))
-    monkeypatch.setattr(text, "_HINTED_ANY_CASE", re.compile(""))
+    monkeypatch.setattr(text._HINTED, "compiled", re.compile(""))
+    monkeypatch.setattr(text._HINTED_ANY_CASE, "compiled", re.compile(""))
     assert redact(f"{before} {case(secret)} after") == shown
     assert MASK in redact(f"before {secret} after")

@@ -33,6 +33,7 @@ from types import FrameType
 
 _PR_SET_PDEATHSIG = 1
 _POLL_S = 0.2
+_LAST_WORDS_S = 2.0
 _HOST = "127.0.0.1"
 _LISTENING = re.compile(rb"^(\s+kafka\s+127\.0\.0\.1:)(\d+)\s*$")
 
@@ -96,10 +97,12 @@ def main(argv: list[str]) -> int:
     broker = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if listening else None, preexec_fn=_die_with_keeper
     )
+    relaying = None
     try:
         os.write(1, b"broker pid %d\n" % broker.pid)
         if listening is not None:
-            threading.Thread(target=_relay, args=(broker, listening), daemon=True).start()
+            relaying = threading.Thread(target=_relay, args=(broker, listening), daemon=True)
+            relaying.start()
         while broker.poll() is None and not _owner_gone(owner):
             pass
     except SystemExit:
@@ -109,6 +112,9 @@ def main(argv: list[str]) -> int:
             _stop(broker, grace)
             shutil.rmtree(scratch, ignore_errors=True)
     code = broker.wait()
+    if relaying is not None:
+        # What it said last is why it ended. A child of it may hold its output open, so this does not wait for ever.
+        relaying.join(_LAST_WORDS_S)
     return code if code >= 0 else 128 - code
 
 
