@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from leadline.agent.items import UNIT, Item, check_id, check_sum, count, in_units, mask_of, score
 from leadline.agent.leaves import Leaves
+from leadline.agent.measuring import measure
 from leadline.agent.shares import Share, shares
 from leadline.agent.signals import Signals
-from leadline.contracts.events import Summary
 from leadline.errors import LedgerError
 
 __all__ = ["Ledger", "LedgerError"]
@@ -183,35 +183,8 @@ class Ledger:
         return self._measured
 
     def _measure(self) -> Signals:
-        tokens = deepest = ungrounded = union = 0
-        available = self._leaves.available
-        summaries: list[Summary] = []
-        for item in self._summaries.values():
-            tokens += item.tokens
-            if item.depth > deepest:
-                deepest = item.depth
-            mask = self._mask_of(item) & available
-            union |= mask
-            reachable = mask.bit_count()
-            if not reachable:
-                ungrounded += 1
-            listed = item.listed
-            if listed is None or listed.reachable != reachable or listed.tokens != item.tokens:
-                fan_out = len(item.sources or ())
-                listed = Summary(id=item.id, depth=item.depth, tokens=item.tokens, fan_out=fan_out, reachable=reachable)
-                item.listed = listed
-            summaries.append(listed)
-        union |= self._leaves.verbatim  # Retained, so they can be produced.
-        summaries.sort(key=_most_telling)
-        return Signals(
-            self._raw_tokens,
-            tokens,
-            union.bit_count(),
-            self._scores / UNIT / self._scored if self._scored else None,
-            deepest,
-            ungrounded,
-            tuple(summaries),
-        )
+        mean = self._scores / UNIT / self._scored if self._scored else None
+        return measure(self._summaries.values(), self._mask_of, self._leaves, self._raw_tokens, mean)
 
     def leaves(self, summary_id: str) -> list[str]:
         """Ids of the distinct leaf spans below a summary, producible or not, in the order they were added."""
@@ -397,8 +370,3 @@ class Ledger:
         check_id(item_id)
         if item_id in self._items:
             raise LedgerError(f"{item_id!r} is in the ledger already; ids are given once, also to re-injected text")
-
-
-def _most_telling(summary: Summary) -> tuple[bool, int, int]:
-    """Those without ground first, then lowest depth, then highest fan-out."""
-    return bool(summary.reachable), summary.depth, -summary.fan_out
