@@ -25,7 +25,7 @@ from leadline.telemetry.tracing import Tracing
 __all__ = ["Options", "Telemetry", "exporters"]
 
 SPANS_A_SECOND: Final = 100.0
-"""What a worker makes for long: a span costs about as much time as ten events."""
+"""What a worker makes for long: at some 150 us a span with its export (`docs/performance.md`), 1.5 % of a core."""
 SPANS_AT_ONCE: Final = 1_200
 """500 sessions that cross a boundary at the same moment have a verdict and a command each."""
 EXPORT_S: Final = 5.0
