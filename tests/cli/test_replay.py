@@ -99,6 +99,23 @@ def test_violations_fail_the_call_only_when_asked() -> None:
     assert leadline("replay", "-", "--fail-on-violation", stdin=lines([start(), compaction(1)])).code == 0
 
 
+@pytest.mark.parametrize("json", [(), ("--json",)], ids=["timelines", "json"])
+def test_an_unreadable_line_is_no_success_where_violations_would_fail_the_call(json: tuple[str, ...]) -> None:
+    """The violation may be on that line. What was found is printed all the same, and a violation goes before."""
+    ran = leadline("replay", "-", "--fail-on-violation", *json, stdin=lines([start(), compaction(1), "oops", "{"]))
+    assert ran.code == exits.USAGE
+    assert "- line 3 (and 1 more) could not be read, so a violation may be missing: " in ran.err
+    assert "not-json" in ran.out
+    assert leadline("replay", "-", *json, stdin=lines([start(), "oops"])).code == 0
+    assert leadline("replay", "-", "--fail-on-violation", *json, stdin=lines([*inverting(), "oops"])).code == exits.FAILED
+
+
+@pytest.mark.parametrize("recording", ["", "\n\n"], ids=["empty", "blank"])
+def test_a_recording_without_an_event_is_no_success_where_violations_would_fail_the_call(recording: str) -> None:
+    ran = leadline("replay", "-", "--fail-on-violation", stdin=recording)
+    assert (ran.code, "there is no event in -" in ran.err) == (exits.USAGE, True)
+
+
 def test_the_timeline_shows_rounds_what_fired_and_the_verdict() -> None:
     ran = leadline("replay", "-", stdin=lines(inverting()))
     (round_two,) = [line for line in ran.out.splitlines() if line.startswith("      2 ")]

@@ -26,7 +26,8 @@ CODES: Final[dict[int, str]] = {
     OK: "done",
     FAILED: "the answer is no: violations with --fail-on-violation, topics that differ, records not sent, a monitor that failed, "
     "a demo whose verdict is not ok, a check whose halt does not come, a lab experiment that did not come out",
-    USAGE: "wrong use: an unknown option, an unreadable file, a wrong setting, an extra that is not installed",
+    USAGE: "wrong use: an unknown option, an unreadable file (with --fail-on-violation also an unreadable line or no "
+    "event at all), a wrong setting, an extra that is not installed",
     UNREACHABLE: "the broker cannot be reached or asked; the same call may succeed later",
     NOT_DRAINED: "the monitor was stopped with work in flight, which comes again",
     INTERNAL: "a defect of Leadline itself; run again as `leadline --debug ...` for the traceback",

@@ -27,7 +27,11 @@ __all__ = ["replay_verb"]
     "--settle", type=click.FloatRange(0, 10**9), default=0.0, metavar="SECONDS", help="Let time pass after the last line."
 )
 @policy_option
-@click.option("--fail-on-violation", is_flag=True, help="Exit 1 when a violation was found; those in shadow mode do not count.")
+@click.option(
+    "--fail-on-violation",
+    is_flag=True,
+    help="Exit 1 when a violation was found, those in shadow mode apart; else 2 when a line is unreadable, or none is there.",
+)
 def replay_verb(
     files: tuple[str, ...],
     as_json: bool,
@@ -44,7 +48,7 @@ def replay_verb(
     event's own time as the time of its arrival; deadlines that pass between two events are honoured.
 
     A line that cannot be read becomes a dead letter with its number and reason and never stops the rest. Where none can be read
-    at all, it exits 2.
+    at all, it exits 2; with --fail-on-violation also where some cannot, or there is none.
 
     With --json, one object: `violations` and `commands` (as they would be on the wire), `sessions` (the last state of each,
     by session id; by session/agent for all agents that share a session id), `dead_letters` (file, line, reason, detail).
@@ -79,7 +83,20 @@ def replay_verb(
     if letters and not readable:
         # A wrong file must not pass for a healthy recording.
         raise Refused(f"no line of {', '.join(files)} is a Leadline event; the first: {letters[0]['detail']}")
-    return exits.FAILED if fail_on_violation and found else exits.OK
+    if fail_on_violation and found:
+        return exits.FAILED
+    if fail_on_violation and (letters or not readable):
+        raise Refused(_unjudged(files, letters))
+    return exits.OK
+
+
+def _unjudged(files: tuple[str, ...], letters: list[dict[str, Any]]) -> str:
+    """Why nobody can say that there is no violation: what was not read may hold one."""
+    if not letters:
+        return f"there is no event in {', '.join(files)}: nothing was judged"
+    first, others = letters[0], len(letters) - 1
+    where = f"{first['file']} line {first['line']}" + (f" (and {others} more)" if others else "")
+    return f"{where} could not be read, so a violation may be missing: {first['detail']}"
 
 
 class _Wanted:
