@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ __all__ = [
     "describe_settings",
     "load_settings",
     "no_broker",
+    "suggested",
     "unknown_variables",
 ]
 
@@ -179,6 +181,12 @@ def no_broker(settings: Settings, timeout_s: float, why: str) -> BrokerError:
     return BrokerError(
         f"no broker answered at {settings.bootstrap} within {timeout_s:g} s ({why}): check {BOOTSTRAP}, and that the broker runs"
     )
+
+
+def suggested(verb: str, settings: Settings) -> str:
+    """A verb to run on the same cluster, as a message names it: ``leadline topics create --bootstrap kafka:9092``."""
+    where = "" if settings.bootstrap == Settings().bootstrap else f" --bootstrap {shlex.quote(settings.bootstrap)}"
+    return f"`leadline {verb}{where}`"
 
 
 Reader = Callable[[str, str], Any]

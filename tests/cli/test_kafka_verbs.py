@@ -112,7 +112,7 @@ def test_a_missing_topic_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(tailing._TOPICS, "commands", "leadline.not-there")
     ran = leadline("tail", "commands", "--bootstrap", topics)
     assert ran.code == exits.USAGE
-    assert "leadline topics create" in ran.err
+    assert f"run `leadline topics create --bootstrap {topics}` first" in ran.err
 
 
 def free_port() -> int:
@@ -132,6 +132,23 @@ def test_without_a_broker_the_sentence_says_where_and_what_to_do(monkeypatch: py
     assert ran.code == exits.UNREACHABLE
     assert address in ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+def test_a_long_wait_says_for_whom_and_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On standard error, so that what --json prints stays JSON."""
+    from leadline.cli import kafka
+
+    quick = kafka.partitions_of
+    monkeypatch.setattr(tailing, "partitions_of", lambda client, topic, settings: quick(client, topic, settings, 0.6))
+    monkeypatch.setattr(kafka, "_QUIET_S", 0.1)
+    address = f"127.0.0.1:{free_port()}"
+    ran = leadline("tail", "violations", "--json", "--bootstrap", address)
+    assert (ran.code, ran.out) == (exits.UNREACHABLE, "")
+    assert ran.err.splitlines()[0] == f"leadline: waiting for an answer of {address}, for 0.6 s at most"
+
+
+def test_a_broker_that_answers_is_no_wait(topics: str) -> None:
+    assert leadline("tail", "commands", "--timeout", "0", "--bootstrap", topics).err == ""
 
 
 def test_a_wrong_bootstrap_is_a_wrong_setting() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import socket
 import subprocess
 import sys
@@ -38,6 +39,19 @@ def test_each_verb_explains_itself(verb: str) -> None:
     assert ran.code == 0
     assert ran.out.startswith(f"Usage: leadline {verb}")
     assert "Exit codes:" in ran.out
+
+
+@pytest.mark.parametrize("verb", ["", *HERE])
+def test_each_list_of_verbs_has_whole_sentences_of_one_line(verb: str) -> None:
+    """On a terminal of 80 columns: none is cut off, none goes on in a second line."""
+    ran = leadline(*verb.split(), "--help")
+    listed = ran.out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert [line for line in listed if not re.fullmatch(r"  [a-z]\S* +[A-Z].*[^.]\.", line)] == []
+
+
+def test_the_demo_names_no_variable_that_it_does_not_obey() -> None:
+    """Wherever LEADLINE_BOOTSTRAP points, the demo without ``--bootstrap`` has a broker of its own."""
+    assert "LEADLINE_BOOTSTRAP" not in leadline("demo", "--help").out
 
 
 @pytest.mark.parametrize("verb", HERE)

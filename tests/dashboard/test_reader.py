@@ -107,7 +107,7 @@ def test_topics_made_anew_of_which_nothing_is_heard_are_asked_for_again(
                 return super().list_offsets(places, **options)
             if threading.current_thread().name == "dashboard-reader":
                 # From here on it waits for the answer alone: what it asked before may take as long as it likes.
-                monkeypatch.setattr(readers, "_REACH_S", 0.01)
+                monkeypatch.setattr(readers, "REACH_S", 0.01)
                 asked.set()
             return {place: Future() for place in places}
 
@@ -119,7 +119,7 @@ def test_topics_made_anew_of_which_nothing_is_heard_are_asked_for_again(
         reader._anew.set()
         assert asked.wait(30)
         until(lambda: reader.reading().error)
-        monkeypatch.setattr(readers, "_REACH_S", 10.0)
+        monkeypatch.setattr(readers, "REACH_S", 10.0)
         mute.clear()
         until(lambda: not reader._anew.is_set() or reader.reading().stopped)
         assert reader.wait_restored(30)

@@ -150,4 +150,7 @@ def test_what_is_wrong_at_the_start_is_one_sentence(fresh_bootstrap: str) -> Non
     assert "for everybody" in error
     code, error = said("--bootstrap", fresh_bootstrap, "--port", "0")
     assert code == 2
-    assert "leadline topics create" in error
+    assert f"run `leadline topics create --bootstrap {fresh_bootstrap}` first" in error
+    code, error = said("--port", "99999")
+    assert code == 2
+    assert "'--port': 99999 is not in the range" in error

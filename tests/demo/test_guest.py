@@ -40,7 +40,8 @@ def refused(ran: Ran, *said: str) -> None:
 
 def test_topics_that_are_missing_are_not_made_unasked(cluster: str) -> None:
     """The sentence names them and both ways out; nothing was created."""
-    refused(leadline("demo", "--json", "--bootstrap", cluster), EVENTS.name, "leadline topics create", "--create-topics")
+    advice = f"`leadline topics create --bootstrap {cluster}`"
+    refused(leadline("demo", "--json", "--bootstrap", cluster), EVENTS.name, advice, "--create-topics")
     assert not names(cluster) & {topic.name for topic in TOPICS}
     admit(load_settings({}, bootstrap=cluster), create_topics=True)
 

@@ -6,7 +6,7 @@ import pytest
 
 from leadline.errors import SettingsError
 from leadline.processors.credentials import aiokafka_config
-from leadline.settings import Settings, client_configs, describe_settings, load_settings, unknown_variables
+from leadline.settings import Settings, client_configs, describe_settings, load_settings, suggested, unknown_variables
 
 
 def test_defaults_need_no_environment() -> None:
@@ -62,6 +62,13 @@ def test_a_wrong_value_is_named_with_what_to_do(variable: str, text: str, says: 
 def test_a_wrong_option_is_named_as_the_option() -> None:
     with pytest.raises(SettingsError, match=r"^--bootstrap is '': no server is named\. Give host:port"):
         load_settings({"LEADLINE_BOOTSTRAP": "kafka:9092"}, bootstrap="")
+
+
+def test_a_verb_that_is_suggested_is_for_the_cluster_at_hand() -> None:
+    """As it can be given to a shell; the default address is left out."""
+    assert suggested("topics check", load_settings({})) == "`leadline topics check`"
+    assert suggested("top", load_settings({"LEADLINE_BOOTSTRAP": "k:1,l:2"})) == "`leadline top --bootstrap k:1,l:2`"
+    assert suggested("top", load_settings({}, bootstrap="[::1]:9092")) == "`leadline top --bootstrap '[::1]:9092'`"
 
 
 def test_variables_that_are_no_settings_are_told() -> None:

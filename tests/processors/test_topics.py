@@ -29,7 +29,7 @@ def test_missing_topics_are_found_created_and_then_fine() -> None:
             topics.require(findings)
         names = ", ".join(topic.name for topic in TOPICS[:-1])
         assert str(caught.value).startswith(f"topics {names} and {TOPICS[-1].name} do not exist. Create them: run ")
-        assert str(caught.value).count("leadline topics create") == 1
+        assert str(caught.value).count(f"`leadline topics create --bootstrap {settings.bootstrap}`") == 1
         assert topics.create(settings) == [topic.name for topic in TOPICS]
         assert topics.create(settings) == []
         assert topics.require(topics.check(settings)) == 3

@@ -10,7 +10,6 @@ import click
 
 from leadline.cli import exits
 from leadline.cli.dashboard import NEEDED as PAGE_NEEDED
-from leadline.cli.kafka import bootstrap_option
 from leadline.cli.live import LiveView
 from leadline.cli.screen import console, emit_json, is_terminal
 from leadline.contracts.events import Round
@@ -21,7 +20,7 @@ _NEEDED = {"faust": "faust-streaming", "aiokafka": "aiokafka", "rocksdict": "roc
 
 
 @click.command("demo", epilog=exits.EPILOG)
-@bootstrap_option
+@click.option("--bootstrap", metavar="HOST:PORT,...", help="Run on this cluster, without a broker of its own.")
 @click.option("--create-topics", is_flag=True, help="With --bootstrap: create topics that are missing there.")
 @click.option("--agents", type=click.IntRange(24, 2_000), default=24, show_default=True, help="Agents in the fleet.")
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the agents' work.")

@@ -27,7 +27,7 @@ def hook() -> None:
     """What an agent's program calls at its hooks."""
 
 
-@hook.command("claude-code", epilog=exits.EPILOG)
+@hook.command("claude-code", epilog=exits.EPILOG, short_help="Answer a hook of Claude Code.")
 @click.option("--bootstrap", metavar="HOST:PORT,...", help="Brokers to ask first. [env: LEADLINE_BOOTSTRAP]")
 @click.option("--fleet", default="", metavar="NAME", help="The fleet that the sessions belong to.")
 @click.option("--facts", metavar="FILE", type=click.Path(), help="Facts that summaries must carry along (a JSON list).")

@@ -23,7 +23,7 @@ def import_verb() -> None:
     """Histories that other programs keep, as events: for `leadline replay`, `backtest` and `send`."""
 
 
-@import_verb.command("claude-code", epilog=exits.EPILOG)
+@import_verb.command("claude-code", epilog=exits.EPILOG, short_help="Turn a transcript of Claude Code into events.")
 @click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
 @click.option("--fleet", default="", metavar="NAME", help="The fleet that the session is to belong to.")
 @click.option("--token-budget", type=click.IntRange(min=0), default=0, metavar="N", help="The context window, where you know it.")

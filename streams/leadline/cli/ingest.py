@@ -24,7 +24,7 @@ def ingest() -> None:
     """Other telemetry on Kafka, as rounds."""
 
 
-@ingest.command("otlp", epilog=exits.EPILOG)
+@ingest.command("otlp", epilog=exits.EPILOG, short_help="Read OTLP from a collector's topics, and write rounds.")
 @bootstrap_option
 @click.option("--traces", metavar="TOPIC", default="otlp_spans", show_default=True, help="Spans, as the collector writes them.")
 @click.option("--logs", metavar="TOPIC", default="otlp_logs", show_default=True, help="Log records, likewise.")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
 
 import click
 from confluent_kafka import Consumer as ConfluentConsumer
@@ -12,11 +14,14 @@ from confluent_kafka import Producer as ConfluentProducer
 
 from leadline.errors import Refused
 from leadline.security.refusals import Refusals
-from leadline.settings import Settings, client_configs, load_settings, no_broker
+from leadline.settings import Settings, client_configs, load_settings, no_broker, suggested
 
-__all__ = ["Producer", "bootstrap_option", "consumer", "partitions_of", "producer", "settings_for"]
+__all__ = ["Producer", "bootstrap_option", "consumer", "partitions_of", "producer", "settings_for", "waiting"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_QUIET_S: Final = 2.0
+"""A healthy broker answers within it."""
 
 
 class Producer(ConfluentProducer):  # type: ignore[misc]
@@ -45,6 +50,22 @@ def settings_for(bootstrap: str | None, **overrides: Any) -> Settings:
     return load_settings(bootstrap=bootstrap, **overrides)
 
 
+@contextlib.contextmanager
+def waiting(settings: Settings, most_s: float) -> Iterator[None]:
+    """Where the broker takes long to answer, a line on standard error says which one, and that this ends after ``most_s``."""
+
+    def say() -> None:
+        click.echo(f"leadline: waiting for an answer of {settings.bootstrap}, for {most_s:g} s at most", err=True)
+
+    timer = threading.Timer(_QUIET_S, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def producer(settings: Settings, timeout_s: float) -> Producer:
     """A producer that keeps the order and gives a record up after ``timeout_s``; failures are reported, not logged."""
     ordered = {"enable.idempotence": settings.idempotence, "max.in.flight.requests.per.connection": 1}
@@ -64,9 +85,10 @@ def partitions_of(client: Any, topic: str, settings: Settings, timeout_s: float 
     """The topic's partitions. Raises ``BrokerError`` when no broker answers, :class:`Refused` without such a topic."""
     try:
         # All topics: asking for one by name may create it.
-        listed = client.list_topics(timeout=timeout_s).topics
+        with waiting(settings, timeout_s):
+            listed = client.list_topics(timeout=timeout_s).topics
     except KafkaException as error:
         raise no_broker(settings, timeout_s, client.refusals.why(client, error.args[0].str())) from None
     if topic not in listed or not listed[topic].partitions:
-        raise Refused(f"topic {topic} does not exist at {settings.bootstrap}; run `leadline topics create` first")
+        raise Refused(f"topic {topic} does not exist at {settings.bootstrap}; run {suggested('topics create', settings)} first")
     return sorted(listed[topic].partitions)

@@ -18,7 +18,7 @@ def keys() -> None:
     """Make and show keys for signed commands and events."""
 
 
-@keys.command("new", epilog=exits.EPILOG)
+@keys.command("new", epilog=exits.EPILOG, short_help="Make a private key; print its public half.")
 @click.argument("file", metavar="FILE", type=click.Path(dir_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def new(file: str, as_json: bool) -> int:
@@ -32,7 +32,7 @@ def new(file: str, as_json: bool) -> int:
     return _show([key.key_id], [key.public_pem()], as_json)
 
 
-@keys.command("public", epilog=exits.EPILOG)
+@keys.command("public", epilog=exits.EPILOG, short_help="Print the public keys of a file.")
 @click.argument("file", metavar="FILE", type=click.Path(dir_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def public(file: str, as_json: bool) -> int:

@@ -32,7 +32,7 @@ class Verb(NamedTuple):
 VERBS: Final[dict[str, Verb]] = {
     "backtest": Verb("leadline.cli.backtest:backtest", "Tell what a policy would have done on recorded events."),
     "broker": Verb("leadline.cli.broker:broker", "Run the embedded broker in the foreground."),
-    "check": Verb("leadline.cli.check:check", "Send a session that must be halted through the cluster, and see that it is."),
+    "check": Verb("leadline.cli.check:check", "Send a session through the cluster that must be halted."),
     "dashboard": Verb("leadline.cli.dashboard:dashboard", "Serve the fleet as a web page."),
     "demo": Verb("leadline.cli.demo:demo", "Run a fleet with planted trouble, and see it found and stopped."),
     "hook": Verb("leadline.cli.hook:hook", "Answer an agent program's hooks (Claude Code)."),

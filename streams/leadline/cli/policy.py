@@ -37,7 +37,7 @@ def policy() -> None:
     """Check or show a policy: thresholds, deadlines and modes, per fleet."""
 
 
-@policy.command("check", epilog=exits.EPILOG)
+@policy.command("check", epilog=exits.EPILOG, short_help="Read policy files whole; exit 2 at one that is wrong.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(files: tuple[str, ...], as_json: bool) -> int:
@@ -52,7 +52,7 @@ def check(files: tuple[str, ...], as_json: bool) -> int:
     return exits.OK
 
 
-@policy.command("show", epilog=exits.EPILOG)
+@policy.command("show", epilog=exits.EPILOG, short_help="Print every value in force.")
 @policy_option
 @click.option("--fleet", default="", help="What holds for this fleet; else the default.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

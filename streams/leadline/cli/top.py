@@ -16,9 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from leadline.cli import exits
-from leadline.cli.kafka import bootstrap_option, settings_for
+from leadline.cli.kafka import bootstrap_option, settings_for, waiting
 from leadline.cli.screen import bar, console, emit_json, is_terminal, ratio_style, safe
-from leadline.dashboard.reader import Reader, Reading
+from leadline.dashboard.reader import REACH_S, Reader, Reading
 from leadline.dashboard.rows import IN_FLIGHT
 from leadline.dashboard.view import FleetView, Session
 from leadline.detection.condition import CONDITIONS
@@ -44,7 +44,9 @@ def top(bootstrap: str | None, fleet: str, once: bool, interval: float, as_json:
     Reads what the monitor writes, joins no group and changes nothing. Ctrl-C ends it.
     """
     view, lock = FleetView(changes=False), threading.Lock()
-    reader = Reader(settings_for(bootstrap), view, lock, _now)
+    settings = settings_for(bootstrap)
+    with waiting(settings, REACH_S):
+        reader = Reader(settings, view, lock, _now)
     try:
         if as_json or once or not is_terminal():
             reader.wait_restored(_RESTORE_S)

@@ -10,7 +10,7 @@ import click
 
 from leadline.cli import exits
 from leadline.cli.acls import STRIMZI_VERSIONS, kafka_acls, permissions, strimzi
-from leadline.cli.kafka import bootstrap_option, settings_for
+from leadline.cli.kafka import bootstrap_option, settings_for, waiting
 from leadline.cli.screen import console, emit_json
 from leadline.contracts.acls import ROLES
 from leadline.contracts.acls import acls as contracts_acls
@@ -25,7 +25,7 @@ def topics() -> None:
     """Create or check the topics, or print who may do what with them."""
 
 
-@topics.command("create", epilog=exits.EPILOG)
+@topics.command("create", epilog=exits.EPILOG, short_help="Create the topics that are missing.")
 @bootstrap_option
 @click.option("--partitions", type=click.IntRange(1), help="Partitions of new topics. [env: LEADLINE_PARTITIONS]")
 @click.option("--replication", type=click.IntRange(1), help="Replicas of new topics. [env: LEADLINE_REPLICATION]")
@@ -38,11 +38,12 @@ def create(bootstrap: str | None, partitions: int | None, replication: int | Non
     from leadline.processors import topics as cluster
 
     settings = settings_for(bootstrap, partitions=partitions, replication=replication)
-    created = cluster.create(settings)
+    with waiting(settings, cluster.CREATE_S):
+        created = cluster.create(settings)
     return _tell(bootstrap, created, as_json, partitions)
 
 
-@topics.command("check", epilog=exits.EPILOG)
+@topics.command("check", epilog=exits.EPILOG, short_help="Compare the cluster with the table of topics.")
 @bootstrap_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(bootstrap: str | None, as_json: bool) -> int:
@@ -57,7 +58,7 @@ def _principal(role: str, name: str) -> Callable[[F], F]:
     return click.option(f"--{role}", default=f"User:{name}", show_default=True, metavar="PRINCIPAL", help=f"{ROLES[role]}.")
 
 
-@topics.command("acls", epilog=exits.EPILOG)
+@topics.command("acls", epilog=exits.EPILOG, short_help="Print the permissions that each party needs.")
 @bootstrap_option
 @click.option(
     "--format", "shape", type=click.Choice(["kafka-acls", "strimzi", "json"]), default="kafka-acls", show_default=True,
@@ -109,7 +110,9 @@ def acls(
 def _tell(bootstrap: str | None, created: list[str], as_json: bool, asked: int | None = None) -> int:
     from leadline.processors import topics as cluster
 
-    findings = cluster.check(settings_for(bootstrap))
+    settings = settings_for(bootstrap)
+    with waiting(settings, cluster.CHECK_S):
+        findings = cluster.check(settings)
     good = not any(finding.problem for finding in findings)
     if as_json:
         emit_json({"ok": good, "created": created, "topics": [finding._asdict() for finding in findings]})

@@ -18,11 +18,12 @@ from leadline.agent.kafka import take
 from leadline.contracts.topics import COMMANDS, SESSIONS, SILENCES, VIOLATIONS
 from leadline.dashboard.view import FleetView
 from leadline.errors import LeadlineError, Refused
-from leadline.settings import Settings, client_configs, no_broker
+from leadline.settings import Settings, client_configs, no_broker, suggested
 
-__all__ = ["Reader", "Reading", "consumer_config"]
+__all__ = ["REACH_S", "Reader", "Reading", "consumer_config"]
 
-_REACH_S: Final = 10.0
+REACH_S: Final = 10.0
+"""How long a broker may take to answer at the start."""
 _LEADERLESS: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
 _PROBE_S: Final = 1.0
 _GATHER_MS: Final = 100
@@ -105,7 +106,7 @@ class Reader:
             self._begin_soon()
         except KafkaException as error:
             self._client.close()
-            raise no_broker(settings, _REACH_S, error.args[0].str()) from None
+            raise no_broker(settings, REACH_S, error.args[0].str()) from None
         except LeadlineError:
             self._client.close()
             raise
@@ -142,7 +143,7 @@ class Reader:
 
     def _begin_soon(self) -> None:
         """As :meth:`_begin`, once the partitions have their leaders: those of a topic that was just made are still without."""
-        deadline = time.monotonic() + _REACH_S
+        deadline = time.monotonic() + REACH_S
         while True:
             try:
                 self._begin()
@@ -165,18 +166,20 @@ class Reader:
 
     def _starts(self, settings: Settings) -> list[TopicPartition]:
         # All topics: asking for one by name may create it.
-        listed = self._client.list_topics(timeout=_REACH_S).topics
+        listed = self._client.list_topics(timeout=REACH_S).topics
         starts = []
         for topic in (SESSIONS.name, VIOLATIONS.name, COMMANDS.name, SILENCES.name):
             if topic not in listed or not listed[topic].partitions:
-                raise Refused(f"topic {topic} does not exist at {settings.bootstrap}; run `leadline topics create` first")
+                raise Refused(
+                    f"topic {topic} does not exist at {settings.bootstrap}; run {suggested('topics create', settings)} first"
+                )
             numbers = sorted(listed[topic].partitions)
             if topic == COMMANDS.name:
                 starts.extend(self._since(topic, numbers, self._now() - _RECENT_MS))
                 continue
             for number in numbers:
                 at = TopicPartition(topic, number)
-                low, high = self._client.get_watermark_offsets(at, timeout=_REACH_S)
+                low, high = self._client.get_watermark_offsets(at, timeout=REACH_S)
                 recent = max(low, high - _RECENT // len(numbers)) if topic == VIOLATIONS.name else low
                 starts.append(TopicPartition(topic, number, recent))
         return starts
@@ -184,19 +187,19 @@ class Reader:
     def _since(self, topic: str, numbers: list[int], moment: int) -> list[TopicPartition]:
         """From the first record that is not older than ``moment`` (ms since 1970); from the end, where there is none."""
         asked = [TopicPartition(topic, number, moment) for number in numbers]
-        found = self._client.offsets_for_times(asked, timeout=_REACH_S)
+        found = self._client.offsets_for_times(asked, timeout=REACH_S)
         for at in found:
             if at.error is not None:
                 raise KafkaException(at.error)
             if at.offset < 0:
-                at.offset = self._client.get_watermark_offsets(at, timeout=_REACH_S)[1]
+                at.offset = self._client.get_watermark_offsets(at, timeout=REACH_S)[1]
         return [TopicPartition(at.topic, at.partition, at.offset) for at in found]
 
     def _read_ends(self) -> dict[tuple[str, int], int]:
         asked = {TopicPartition(*place): OffsetSpec.latest() for place in self._positions}
-        found = self._admin.list_offsets(asked, request_timeout=_REACH_S)
+        found = self._admin.list_offsets(asked, request_timeout=REACH_S)
         try:
-            return {(at.topic, at.partition): future.result(_REACH_S).offset for at, future in found.items()}
+            return {(at.topic, at.partition): future.result(REACH_S).offset for at, future in found.items()}
         except TimeoutError:
             # Nothing was heard at all, not even that the request had timed out: to all who ask this is the same.
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None

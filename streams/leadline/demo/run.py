@@ -16,7 +16,7 @@ import msgspec
 from leadline.broker import EmbeddedBroker
 from leadline.demo.children import Child
 from leadline.demo.fleet import AgentPlan, AgentResult, FleetPlan
-from leadline.demo.guest import admit
+from leadline.demo.guest import WAITS_S, admit
 from leadline.demo.kinds import KINDS
 from leadline.demo.observer import Observed, Observer, Viewer
 from leadline.demo.report import Report, judge
@@ -94,7 +94,7 @@ def run(
     """
     began = time.monotonic()
     with ExitStack() as stack:
-        settings, broker = _broker(options, stack)
+        settings, broker = _broker(options, stack, viewer)
         viewer.note(f"{broker} at {settings.bootstrap}")
         topics.create(settings, timeout_s=10.0)
         partitions = topics.require(topics.check(settings))
@@ -120,10 +120,11 @@ def run(
     return report
 
 
-def _broker(options: Options, stack: ExitStack) -> tuple[Settings, str]:
+def _broker(options: Options, stack: ExitStack, viewer: Viewer) -> tuple[Settings, str]:
     """The settings to reach it by, and a word for it."""
     if options.bootstrap is not None:
         settings = load_settings(bootstrap=options.bootstrap)
+        viewer.note(f"asking the cluster at {settings.bootstrap}, for {WAITS_S:g} s at most")
         admit(settings, create_topics=options.create_topics)
         return settings, "cluster"
     embedded = stack.enter_context(EmbeddedBroker())

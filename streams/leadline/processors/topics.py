@@ -18,9 +18,11 @@ from leadline.contracts.topics import DEAD_LETTERS, EVENTS, SESSIONS, TOPICS, To
 from leadline.errors import BrokerError, TopicMismatch
 from leadline.processors.logs import with_fields
 from leadline.security.refusals import Refusals
-from leadline.settings import BOOTSTRAP, Settings, client_configs, no_broker
+from leadline.settings import BOOTSTRAP, Settings, client_configs, no_broker, suggested
 
 __all__ = [
+    "CHECK_S",
+    "CREATE_S",
     "Finding",
     "check",
     "create",
@@ -34,6 +36,10 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
+
+CHECK_S: Final = 10.0
+CREATE_S: Final = 30.0
+"""How long a broker may take to answer, unless told otherwise."""
 
 _REFUSALS: Final = (
     KafkaError.INVALID_REPLICATION_FACTOR,
@@ -62,27 +68,30 @@ class Finding(NamedTuple):
     warning: str = ""
 
 
-def check(settings: Settings, timeout_s: float = 10.0) -> list[Finding]:
+def check(settings: Settings, timeout_s: float = CHECK_S) -> list[Finding]:
     """Compare every topic of the table with the cluster: partition counts, and of the settings those that matter, where the
     broker tells them. Raises :class:`BrokerError` when no broker answers in time."""
     admin = _Admin(settings)
     counts = _counts(admin, settings, timeout_s)
     configs = _configs(admin, [topic.name for topic in TOPICS if topic.name in counts], timeout_s)
     events = counts.get(EVENTS.name)
-    return [_finding(topic, counts.get(topic.name), events, configs.get(topic.name, {})) for topic in TOPICS]
+    make = suggested("topics create", settings)
+    return [_finding(topic, counts.get(topic.name), events, configs.get(topic.name, {}), make) for topic in TOPICS]
 
 
-def _finding(topic: Topic, count: int | None, events: int | None, config: Mapping[str, str]) -> Finding:
+def _finding(
+    topic: Topic, count: int | None, events: int | None, config: Mapping[str, str], make: str = "`leadline topics create`"
+) -> Finding:
     expected = events if topic.partitioned_as_events else None
     if count is None:
-        return Finding(topic.name, None, expected, f"topic {topic.name} does not exist", _creation("it", expected))
+        return Finding(topic.name, None, expected, f"topic {topic.name} does not exist", _creation(expected, make))
     if expected is not None and count != expected:
         return Finding(
             topic.name,
             count,
             expected,
             f"topic {topic.name} has {count} partitions but {EVENTS.name} has {expected}; they must be equal",
-            f"Delete {topic.name} and create it again with {expected} partitions (`leadline topics create`); "
+            f"Delete {topic.name} and create it again with {expected} partitions ({make}); "
             f"partitions of {EVENTS.name} must never be added to.",
         )
     return _configured(topic, config, Finding(topic.name, count, expected, "", ""))
@@ -110,9 +119,9 @@ def _configured(topic: Topic, config: Mapping[str, str], finding: Finding) -> Fi
     return finding
 
 
-def _creation(what: str, count: int | None) -> str:
+def _creation(count: int | None, make: str) -> str:
     wanted = "" if count is None else f" with {count} partitions, as {EVENTS.name} has"
-    return f"Create {what}{wanted}: run `leadline topics create`, or start the monitor with LEADLINE_CREATE_TOPICS=true."
+    return f"Create it{wanted}: run {make}, or start the monitor with LEADLINE_CREATE_TOPICS=true."
 
 
 def problems(findings: Iterable[Finding]) -> list[str]:
@@ -122,8 +131,9 @@ def problems(findings: Iterable[Finding]) -> list[str]:
     told = [f"{finding.problem}. {finding.remedy}" for finding in wrong if finding.partitions is not None or len(missing) == 1]
     if len(missing) > 1:
         *others, last = (finding.topic for finding in missing)
-        count = next((finding.expected for finding in missing if finding.expected is not None), None)
-        told.insert(0, f"topics {', '.join(others)} and {last} do not exist. {_creation('them', count)}")
+        telling = next((finding for finding in missing if finding.expected is not None), missing[0])
+        remedy = telling.remedy.replace("Create it", "Create them", 1)
+        told.insert(0, f"topics {', '.join(others)} and {last} do not exist. {remedy}")
     return told
 
 
@@ -136,7 +146,7 @@ def require(findings: list[Finding]) -> int:
     return next(finding.partitions or 0 for finding in findings if finding.topic == EVENTS.name)
 
 
-def create(settings: Settings, timeout_s: float = 30.0) -> list[str]:
+def create(settings: Settings, timeout_s: float = CREATE_S) -> list[str]:
     """Create what is missing and return the names; what exists is left as it is.
 
     New topics take the partition count of ``leadline.events`` where it exists, else ``settings.partitions``.
@@ -231,12 +241,12 @@ def require_events(settings: Settings, known: str | None, timeout_s: float = 10.
         code = error.args[0].code() if isinstance(error, KafkaException) else None
         if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
             raise TopicMismatch(
-                f"topic {EVENTS.name} is gone. Nothing was committed past what was stored. Run `leadline topics check`, then "
-                "start the worker again."
+                f"topic {EVENTS.name} is gone. Nothing was committed past what was stored. Run "
+                f"{suggested('topics check', settings)}, then start the worker again."
             ) from None
         raise no_broker(settings, timeout_s, str(error)) from None
     if known is not None and now.strip("A=-0") and now != known:
-        raise _anew()
+        raise _anew(settings)
 
 
 def require_same(settings: Settings, known: str | None) -> None:
@@ -247,14 +257,14 @@ def require_same(settings: Settings, known: str | None) -> None:
     require(check(settings))
     now = identity(settings)
     if known is not None and now is not None and now != known:
-        raise _anew()
+        raise _anew(settings)
 
 
-def _anew() -> TopicMismatch:
+def _anew(settings: Settings) -> TopicMismatch:
     return TopicMismatch(
         f"topic {EVENTS.name} was made anew while this worker ran; the sessions in {SESSIONS.name} belong to the old one. "
         f"To begin without them, stop all workers, delete {SESSIONS.name} and the data directories, and run "
-        "`leadline topics create`."
+        f"{suggested('topics create', settings)}."
     )
 
 
