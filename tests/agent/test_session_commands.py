@@ -113,7 +113,7 @@ def test_a_halt_that_is_served_in_part_is_done_and_not_refused() -> None:
         result = one.rehydrate(lambda span: 200)
     assert (len(result.restored), result.evicted, result.reached) == (5, ("large",), False)
     assert sink.acks[-1] == ("cmd-1", "done")
-    assert "1 items made room" in result.detail
+    assert "1 item made room" in result.detail
 
 
 def test_an_ungrounded_summary_gets_a_leaf_back_or_goes() -> None:

@@ -71,7 +71,7 @@ def test_two_policies_and_the_sessions_on_which_they_differ(recording: Path, lax
 def test_the_page_says_the_same(recording: Path, lax: Path) -> None:
     ran = leadline("backtest", str(recording), "--against", str(lax))
     assert ran.out.startswith("10 sessions, 58 records, 1 of them unreadable\n")
-    assert "1 sessions differ" in ran.out
+    assert "1 session differs" in ran.out
     assert "  bad/a: -inversion, -halt" in ran.out
 
 

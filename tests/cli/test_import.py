@@ -18,7 +18,7 @@ def test_a_transcript_becomes_events_that_replay_takes(tmp_path: Path) -> None:
     transcript.write_text(compacted(3).text + "nonsense\n")
     ran = CliRunner().invoke(cli, ["import", "claude-code", "--fleet", "desk", "--token-budget", "200000", str(transcript)])
     assert ran.exit_code == 0
-    assert "1 lines of" in ran.stderr
+    assert "1 line of" in ran.stderr
     decoded = [decode_event(line.encode()).event for line in ran.stdout.splitlines()]
     assert [type(event).__name__ for event in decoded].count("Round") == 3
     events.write_text(ran.stdout)

@@ -101,7 +101,7 @@ def test_elsewhere_each_event_is_one_line() -> None:
         "✗ inversio",
         "→ halt  s",
         "· done",
-        "1 sessions",
+        "1 session,",
     ]
     assert "\x1b" not in out.getvalue()
 
@@ -162,7 +162,7 @@ def test_what_was_not_fed_is_not_counted() -> None:
     view, out = plain()
     with view:
         view.on_violation(violation)
-    assert out.getvalue().splitlines()[-1] == "1 sessions, 0 in trouble, 1 unknown; 1 violations"
+    assert out.getvalue().splitlines()[-1] == "1 session, 0 in trouble, 1 unknown; 1 violation"
 
 
 def test_it_is_bounded_whatever_comes() -> None:

@@ -123,7 +123,7 @@ def test_the_timeline_shows_rounds_what_fired_and_the_verdict() -> None:
     assert "inversion: boundary-crossed" in round_two
     assert "→ halt" in round_two
     assert "✗ critical inversion  s round 2: " in ran.out
-    assert ran.out.endswith("; 1 commands; 0 dead letters\n")
+    assert ran.out.endswith("; 1 command; 0 dead letters\n")
 
 
 def test_no_colours_and_no_wrapping_where_output_is_no_terminal() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline.contracts import text
-from leadline.contracts.text import MASK, printable, redact, safe
+from leadline.contracts.text import MASK, plural, printable, redact, safe
 from leadline.processors.logs import Calm, Human, Json, with_fields
 
 SECRETS = [
@@ -120,6 +120,12 @@ def test_tracebacks_are_redacted() -> None:
 
 def test_safe_is_both() -> None:
     assert safe("token=abc\n") == "token=***\\n"
+
+
+def test_one_is_no_plural() -> None:
+    assert [plural(count, "event") for count in (0, 1, 2)] == ["0 events", "1 event", "2 events"]
+    assert [plural(count, "summary", "summaries") for count in (1, 2)] == ["1 summary", "2 summaries"]
+    assert plural(1_234, "record is", "records are", ",") == "1,234 records are"
 
 
 def test_a_client_that_repeats_itself_is_calmed() -> None:

@@ -14,6 +14,7 @@ from math import inf
 from leadline.agent.ledger import Ledger
 from leadline.agent.room import Room
 from leadline.agent.signals import Signals
+from leadline.contracts.text import plural
 
 __all__ = ["Bounds", "Rehydration", "Restore", "rehydrate"]
 
@@ -72,11 +73,12 @@ class Rehydration:
     def detail(self) -> str:
         """One sentence for the acknowledgement."""
         ratio = "unknown" if self.after.raw_ratio is None else f"{self.after.raw_ratio:.2f}"
-        text = f"{len(self.restored)} spans restored, {len(self.replaced)} summaries replaced, raw ratio {ratio}"
+        restored, replaced = plural(len(self.restored), "span"), plural(len(self.replaced), "summary", "summaries")
+        text = f"{restored} restored, {replaced} replaced, raw ratio {ratio}"
         if self.evicted:
-            text += f", {len(self.evicted)} items made room"
+            text += f", {plural(len(self.evicted), 'item')} made room"
         if self.failed:
-            text += f", {len(self.failed)} spans could not be brought back"
+            text += f", {plural(len(self.failed), 'span')} could not be brought back"
         return text if self.reached else text + "; targets not reached"
 
 

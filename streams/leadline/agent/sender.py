@@ -25,6 +25,7 @@ from leadline.agent.outbox import Entry, Outbox, rank_of
 from leadline.agent.records import DropReason, Record
 from leadline.agent.spool import Spool
 from leadline.agent.transport import Blocked, Delivery, Producer, Transport
+from leadline.contracts.text import plural
 from leadline.contracts.topics import EVENTS
 from leadline.errors import Malformed, Refused, Retryable
 
@@ -393,6 +394,6 @@ class Sender:
             self.count.last_error = self.count.last_error or before
             self._done.notify_all()
         if kept:
-            _log.warning("%d event%s in %s for the next process: %.200s", kept, " waits" if kept == 1 else "s wait", path, why)
+            _log.warning("%s in %s for the next process: %.200s", plural(kept, "event waits", "events wait"), path, why)
         if lost:
-            _log.warning("%d event%s not delivered: %.200s", lost, " was" if lost == 1 else "s were", why)
+            _log.warning("%s not delivered: %.200s", plural(lost, "event was", "events were"), why)

@@ -10,6 +10,7 @@ import click
 from leadline.cli import exits
 from leadline.cli.policy import policy_option, read_policy
 from leadline.cli.screen import emit_json, open_input
+from leadline.contracts.text import plural
 from leadline.lab.backtest import Backtest, Change, compare
 from leadline.lab.backtest import backtest as judge
 from leadline.lab.lines import Line, read_lines
@@ -54,7 +55,8 @@ def backtest(files: tuple[str, ...], policy_file: str | None, against: str | Non
 def _show(results: list[Backtest], changes: list[Change]) -> None:
     reports = [result.report() for result in results]
     first = reports[0]
-    click.echo(f"{first['sessions']} sessions, {first['events']} records, {first['dead_letters']} of them unreadable")
+    read = f"{plural(first['sessions'], 'session')}, {plural(first['events'], 'record')}"
+    click.echo(f"{read}, {first['dead_letters']} of them unreadable")
     click.echo(_row("policy", [report["policy"] for report in reports]))
     for table, title in (("incidents", "incidents"), ("commands", "commands")):
         click.echo(f"{title}:")
@@ -64,7 +66,7 @@ def _show(results: list[Backtest], changes: list[Change]) -> None:
         click.echo(_row(name.replace("_", " ").replace("1000", "1,000"), [report[name] for report in reports]))
     if len(results) == 1:
         return
-    click.echo(f"{len(changes)} sessions differ")
+    click.echo(f"{plural(len(changes), 'session differs', 'sessions differ')}")
     for change in changes[:_SHOWN]:
         shown = change.shown()
         told = [*(f"+{name}" for name in change.appear), *(f"-{name}" for name in change.vanish), *change.moved]

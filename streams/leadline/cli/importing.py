@@ -10,6 +10,7 @@ from leadline.agent.adapters.claude_code import Transcript, events_of
 from leadline.cli import exits
 from leadline.cli.screen import open_input
 from leadline.contracts.codec import encode
+from leadline.contracts.text import plural
 from leadline.lab.lines import read_lines
 
 __all__ = ["import_verb"]
@@ -40,7 +41,7 @@ def claude_code(file: str, fleet: str, token_budget: int, out: BinaryIO, as_json
         out.write(encode(event) + b"\n")
     out.flush()
     if transcript.skipped:
-        click.echo(f"leadline import: {transcript.skipped} lines of {file} are no JSON objects; they were left out", err=True)
+        click.echo(f"leadline import: {plural(transcript.skipped, 'line')} of {file} left out: no JSON object", err=True)
     if transcript.conversation is None:
         raise click.ClickException(f"{file} holds no message of Claude Code; its transcripts are below ~/.claude/projects")
     return exits.OK

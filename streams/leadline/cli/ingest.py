@@ -11,6 +11,7 @@ import click
 from leadline.cli import exits
 from leadline.cli.kafka import KafkaConsumer, bootstrap_option, partitions_of, producer, settings_for
 from leadline.cli.screen import console, emit_json
+from leadline.contracts.text import plural
 from leadline.contracts.topics import EVENTS
 from leadline.ingest.consumer import Ingest
 from leadline.ingest.otlp import Kind
@@ -65,5 +66,6 @@ def otlp(bootstrap: str | None, traces: str, logs: str, group: str, fleet: str, 
     if as_json:
         emit_json({"messages": done.messages, "malformed": done.malformed, "signals": done.signals, "rounds": done.rounds})
     else:
-        console().print(f"{done.rounds} rounds from {done.messages} messages ({done.malformed} could not be read)")
+        read = f"{plural(done.rounds, 'round')} from {plural(done.messages, 'message')}"
+        console().print(f"{read} ({done.malformed} could not be read)")
     return exits.OK

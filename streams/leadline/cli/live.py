@@ -21,6 +21,7 @@ from rich.text import Text
 from leadline.cli.screen import SEVERITY_STYLE, console, ratio_style, safe, spark
 from leadline.contracts.events import Ack, Round
 from leadline.contracts.orders import Command, Violation
+from leadline.contracts.text import plural
 from leadline.detection.condition import CONDITIONS
 
 __all__ = ["LiveView"]
@@ -37,7 +38,8 @@ _MOST_SESSIONS: Final = 500
 _MOST_EVENTS: Final = 200
 _CALM: Final = ("healthy", "unknown", "ended")
 _STYLES: Final = {"halted": "bold red", "recovering": "cyan", "healthy": "green", "unknown": "dim", "ended": "dim"}
-_COUNTED: Final = ("rounds", "violations", "commands", "acknowledged")
+_COUNTED: Final = {"rounds": "round", "violations": "violation", "commands": "command", "acknowledged": "acknowledged"}
+"""What is counted, and the word for one of it."""
 
 
 @dataclass(slots=True)
@@ -224,8 +226,8 @@ class LiveView:
         troubled = sum(one.condition not in _CALM for one in self._sessions.values())
         unknown = sum(one.condition == "unknown" for one in self._sessions.values())
         # What the caller does not feed is not counted either: nothing is said of it.
-        counted = ", ".join(f"{self._counts[name]} {name}" for name in _COUNTED if name in self._counts)
-        told = f"{len(self._sessions)} sessions, {troubled} in trouble" + (f", {unknown} unknown" if unknown else "")
+        counted = ", ".join(plural(self._counts[name], one, name) for name, one in _COUNTED.items() if name in self._counts)
+        told = f"{plural(len(self._sessions), 'session')}, {troubled} in trouble" + (f", {unknown} unknown" if unknown else "")
         return told + (f"; {counted}" if counted else "")
 
     def _say(self, line: Text, quiet: bool = False) -> None:

@@ -11,7 +11,7 @@ from leadline.cli import exits
 from leadline.cli.policy import policy_option, read_policy
 from leadline.cli.screen import emit_json, open_input
 from leadline.cli.timeline import Timelines, show
-from leadline.contracts.text import safe
+from leadline.contracts.text import plural, safe
 from leadline.errors import Refused
 from leadline.lab import Line, ReplayDriver, read_lines, replay, report
 
@@ -74,7 +74,7 @@ def replay_verb(
     if not known and (session is not None or agent is not None):
         asked = [f"{name} {text!r}" for name, text in (("session", session), ("agent", agent)) if text is not None]
         count = len({state.session_id for state in driver.last_states.values()})
-        raise Refused(f"no {' of '.join(asked)} is in the recording, which has {count} session{'s'[: count != 1]}")
+        raise Refused(f"no {' of '.join(asked)} is in the recording, which has {plural(count, 'session')}")
     found = any(one.mode != "shadow" and wanted(one.session_id, one.agent_id) for one in driver.violations)
     if timelines is None:
         emit_json(_chosen(driver, wanted) | {"dead_letters": letters})

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException
 from leadline.cli import exits
 from leadline.cli.kafka import Producer, bootstrap_option, partitions_of, producer, settings_for
 from leadline.cli.screen import console, emit_json, open_input
+from leadline.contracts.text import plural
 from leadline.contracts.topics import EVENTS
 from leadline.errors import BrokerError
 from leadline.lab.lines import read_lines
@@ -50,7 +51,7 @@ def send(file: str, bootstrap: str | None, timeout: float, as_json: bool) -> int
         left = client.flush(timeout)
     if left and not sending.sent:
         raise BrokerError(
-            f"{settings.bootstrap} confirmed none of {sending.given} records within {timeout:g} s; check the broker"
+            f"{settings.bootstrap} confirmed none of {plural(sending.given, 'record')} within {timeout:g} s; check the broker"
         )
     result: dict[str, Any] = {"sent": sending.sent, "failed": sending.given - sending.sent, "errors": dict(sending.errors)}
     if left:

@@ -13,6 +13,7 @@ from leadline.cli import exits
 from leadline.cli.kafka import bootstrap_option, consumer, partitions_of, settings_for
 from leadline.cli.screen import SEVERITY_STYLE, console, emit_json, safe
 from leadline.contracts.codec import decode_command, decode_event, decode_violation
+from leadline.contracts.text import plural
 from leadline.contracts.topics import COMMANDS, EVENTS, VIOLATIONS
 from leadline.contracts.trace import read_trace
 from leadline.errors import BrokerError, Malformed, Refused
@@ -39,8 +40,8 @@ def story(session: str, bootstrap: str | None, as_json: bool, timeout: float) ->
     if not kept:
         if unread:
             raise BrokerError(
-                f"nothing of session {safe(session, 80).plain!r} within {timeout:g} s, and {unread:,} records are still unread: "
-                "run again with a longer --timeout"
+                f"nothing of session {safe(session, 80).plain!r} within {timeout:g} s, and "
+                f"{plural(unread, 'record is', 'records are', ',')} still unread: run again with a longer --timeout"
             )
         raise Refused(
             f"there is no record of session {safe(session, 80).plain!r} at {settings.bootstrap}: check the id, and whether it is "
@@ -52,7 +53,8 @@ def story(session: str, bootstrap: str | None, as_json: bool, timeout: float) ->
     else:
         _show(told)
     if unread:
-        click.echo(f"leadline: {unread:,} records were not read within {timeout:g} s; the story may have holes", err=True)
+        left = plural(unread, "record was", "records were", ",")
+        click.echo(f"leadline: {left} not read within {timeout:g} s; the story may have holes", err=True)
     return exits.OK
 
 
@@ -108,7 +110,7 @@ def _show(told: Story) -> None:
     out = console()
     agents = ", ".join(safe(agent, 64).plain for agent in told.agents) or "unknown"
     fleet = f", fleet {safe(told.fleet, 64).plain}" if told.fleet else ""
-    counted = f"{told.rounds} rounds, {len(told.incidents)} incidents{', ended' if told.ended else ''}"
+    counted = f"{plural(told.rounds, 'round')}, {plural(len(told.incidents), 'incident')}{', ended' if told.ended else ''}"
     out.print(Text("session ").append_text(safe(told.session_id, 80)).append(f"  (agent {agents}{fleet}): {counted}"))
     for incident in told.incidents:
         line = Text("\n").append(f"{incident['severity']} {incident['rule']}", SEVERITY_STYLE[incident["severity"]])
@@ -132,7 +134,7 @@ def _measures(step: dict[str, Any]) -> Text:
         return Text(step["record"])
     ratio = "unknown" if step["raw_ratio"] is None else f"{step['raw_ratio']:.2f}"
     spans, depth = step["distinct_source_spans"], step["summary_depth_max"]
-    return Text(f"round {step['round']}: raw ratio {ratio}, {spans} source spans, depth {depth}")
+    return Text(f"round {step['round']}: raw ratio {ratio}, {plural(spans, 'source span')}, depth {depth}")
 
 
 def _order(step: dict[str, Any]) -> Text:

@@ -15,6 +15,7 @@ from leadline.contracts.events import Ack, Checkpoint, Round, SessionEnd, Sessio
 from leadline.contracts.ids import state_key
 from leadline.contracts.orders import Command, Tick, Violation
 from leadline.contracts.session_state import SessionState
+from leadline.contracts.text import plural
 from leadline.contracts.times import format_ms
 from leadline.detection.condition import condition
 from leadline.lab import ReplayDriver, Step
@@ -61,7 +62,7 @@ def show(timelines: Timelines, driver: ReplayDriver, letters: list[dict[str, Any
         _timeline(out, timelines.by_session[key], driver.last_states.get(key))
     states = {key: one for key, one in driver.last_states.items() if timelines.wanted(one.session_id, one.agent_id)}
     if len(states) > len(order[:_SHOWN]):
-        out.print(f"… and {len(states) - len(order[:_SHOWN])} more sessions; `--session ID` shows one\n", style="dim")
+        out.print(f"… and {plural(len(states) - len(order[:_SHOWN]), 'more session')}; `--session ID` shows one\n", style="dim")
     _verdicts(out, violations)
     _dead_letters(out, letters, several_files)
     out.print(_totals(timelines.records, states.values(), violations, commands, letters))
@@ -134,8 +135,8 @@ def _round(event: Round) -> Text:
 
 def _other(event: Any) -> Text:
     if isinstance(event, SessionStart):
-        spans = "no baseline" if event.session_start_spans is None else f"{event.session_start_spans} spans"
-        return Text(f"start  {spans}, {len(event.facts)} facts declared", "dim")
+        spans = "no baseline" if event.session_start_spans is None else plural(event.session_start_spans, "span")
+        return Text(f"start  {spans}, {plural(len(event.facts), 'fact')} declared", "dim")
     if isinstance(event, Checkpoint):
         return _checkpoint(event)
     if isinstance(event, Ack):
@@ -195,6 +196,6 @@ def _totals(
 ) -> str:
     words = Counter(map(condition, states))
     fleet = ", ".join(f"{count} {word}" for word, count in words.most_common())
-    parts = [f"{records} records", f"{words.total()} sessions" + (f" ({fleet})" if fleet else "")]
-    parts += [f"{len(violations)} violations", f"{len(commands)} commands", f"{len(letters)} dead letters"]
+    parts = [plural(records, "record"), plural(words.total(), "session") + (f" ({fleet})" if fleet else "")]
+    parts += [plural(len(violations), "violation"), plural(len(commands), "command"), plural(len(letters), "dead letter")]
     return "; ".join(parts)

@@ -18,6 +18,7 @@ from rich.text import Text
 from leadline.cli import exits
 from leadline.cli.kafka import bootstrap_option, settings_for, waiting
 from leadline.cli.screen import bar, console, emit_json, is_terminal, ratio_style, safe
+from leadline.contracts.text import plural
 from leadline.dashboard.reader import REACH_S, Reader, Reading
 from leadline.dashboard.rows import IN_FLIGHT
 from leadline.dashboard.view import FleetView, Session
@@ -104,7 +105,7 @@ def _watched(monitor: dict[str, int | None]) -> list[Text]:
 
 
 def _states(overview: dict[str, Any]) -> Text:
-    line = Text(f"{overview['sessions']} sessions  ", "bold")
+    line = Text(f"{plural(overview['sessions'], 'session')}  ", "bold")
     for word, count in overview["conditions"].items():
         if count:
             line.append(f"{count} {word}  ", _STYLES.get(word, "yellow"))

@@ -14,6 +14,7 @@ from leadline.cli.kafka import bootstrap_option, settings_for, waiting
 from leadline.cli.screen import console, emit_json
 from leadline.contracts.acls import ROLES
 from leadline.contracts.acls import acls as contracts_acls
+from leadline.contracts.text import plural
 
 __all__ = ["topics"]
 
@@ -119,7 +120,7 @@ def _tell(bootstrap: str | None, created: list[str], as_json: bool, asked: int |
         return exits.OK if good else exits.FAILED
     out = console()
     for finding in findings:
-        count = "missing" if finding.partitions is None else f"{finding.partitions} partitions"
+        count = "missing" if finding.partitions is None else plural(finding.partitions, "partition")
         state = (
             "created" if finding.topic in created else "differs" if finding.problem else "warning" if finding.warning else "ok"
         )

@@ -20,7 +20,7 @@ from leadline.contracts.events import Ack
 from leadline.contracts.manual import Manual
 from leadline.contracts.orders import Cause, Command, CommandKind, Parameters, Tick, Violation
 from leadline.contracts.session_state import CommandState, Incident, SessionState, Stage
-from leadline.contracts.text import safe
+from leadline.contracts.text import plural, safe
 from leadline.detection.asking import standing
 from leadline.detection.bounded import named
 from leadline.detection.observe import Finding, Observation
@@ -353,7 +353,7 @@ class _Settlement:
         measured = self.state.window[-1] if self.state.window and incident.level is None else None
         told = "the level closed"
         if measured is not None:
-            told = f"raw ratio {measured.raw_ratio or 0.0:.2f}, {measured.distinct_source_spans} source spans"
+            told = f"raw ratio {measured.raw_ratio or 0.0:.2f}, {plural(measured.distinct_source_spans, 'source span')}"
         parameters = Parameters(releases=command.command_id, max_depth=self.state.depth_cap)
         reason = why or f"{issue.subject_of(incident)} is over: {told}"
         return self._command(replace(incident, releasing=True), "resume", 1, parameters, reason)

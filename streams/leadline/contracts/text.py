@@ -6,7 +6,7 @@ import re
 from functools import cached_property
 from typing import Final
 
-__all__ = ["MASK", "MAX_PRINTED", "printable", "redact", "safe"]
+__all__ = ["MASK", "MAX_PRINTED", "plural", "printable", "redact", "safe"]
 
 MASK: Final = "***"
 MAX_PRINTED: Final = 500
@@ -80,6 +80,11 @@ _UNPRINTABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def plural(count: int, one: str, many: str = "", form: str = "d") -> str:
+    """``1 event``, ``2 events``; ``many`` where that is more than an ``s`` at the end. ``form``: of the number."""
+    return f"{count:{form}} {one if count == 1 else many or one + 's'}"
 
 
 def printable(text: str, limit: int = MAX_PRINTED) -> str:

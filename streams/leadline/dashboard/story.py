@@ -9,7 +9,7 @@ from leadline.contracts.events import Ack, SessionEnd, SessionStart
 from leadline.contracts.manual import Manual
 from leadline.contracts.orders import Command, Parameters, Violation
 from leadline.contracts.session_state import SessionState
-from leadline.contracts.text import safe
+from leadline.contracts.text import plural, safe
 from leadline.dashboard.history import Seen
 from leadline.dashboard.journal import Kept
 from leadline.dashboard.marks import Axis
@@ -77,7 +77,7 @@ def headline(state: SessionState, violations: Iterable[Kept[Violation]], command
     measured = "nothing was measured yet"
     if last is not None:
         ratio = "unknown" if last.raw_ratio is None else f"{last.raw_ratio:.2f}"
-        measured = f"raw ratio {ratio}, {last.distinct_source_spans} source spans at depth {last.summary_depth_max}"
+        measured = f"raw ratio {ratio}, {plural(last.distinct_source_spans, 'source span')} at depth {last.summary_depth_max}"
     told = {kept.record.incident_id: kept.record for kept in violations}
     still = [incident for incident in state.incidents if not incident.releasing]
     if still:
@@ -123,9 +123,9 @@ def _asked(parameters: Parameters) -> str:
     if parameters.target_raw_ratio is not None:
         parts.append(f"rehydrate to raw ratio {parameters.target_raw_ratio:.2f}")
     if parameters.target_spans is not None:
-        parts.append(f"at least {parameters.target_spans} source spans")
+        parts.append(f"at least {plural(parameters.target_spans, 'source span')}")
     if parameters.plan:
-        parts.append(f"expand {len(parameters.plan)} summaries, lowest depth first")
+        parts.append(f"expand {plural(len(parameters.plan), 'summary', 'summaries')}, lowest depth first")
     if parameters.drop_ungrounded:
         parts.append("drop what has no source left")
     if parameters.level is not None:
@@ -158,9 +158,9 @@ def _asked_by_hand(event: Manual) -> str:
 def _started(event: SessionStart) -> str:
     parts = []
     if event.session_start_spans is not None:
-        parts.append(f"{event.session_start_spans:,} source spans")
+        parts.append(plural(event.session_start_spans, "source span", form=","))
     if event.policy.token_budget is not None:
         parts.append(f"a budget of {event.policy.token_budget:,} tokens")
     if event.facts:
-        parts.append(f"{len(event.facts)} declared facts")
+        parts.append(plural(len(event.facts), "declared fact"))
     return f"The session began with {', '.join(parts)}." if parts else "The session began."

@@ -10,6 +10,7 @@ from leadline.agent.report import Sink
 from leadline.agent.session import Listener, wall_clock
 from leadline.contracts.events import Scorer
 from leadline.contracts.orders import Command, Parameters
+from leadline.contracts.text import plural
 from leadline.demo import repair
 from leadline.demo.kinds import Kind
 from leadline.demo.loop import Call, CompactionLoop
@@ -106,7 +107,7 @@ class DemoAgent:
         else:
             calls = repair.retry_level(self.loop, command.parameters)
         self._report(calls, retry_of="" if command.kind == "cap-depth" else command.command_id)
-        self.session.done(command, f"{len(calls)} summaries made anew")
+        self.session.done(command, f"{plural(len(calls), 'summary', 'summaries')} made anew")
 
     def _report(self, calls: tuple[Call, ...] | list[Call], retry_of: str = "") -> None:
         for call in calls:

@@ -7,6 +7,7 @@ from typing import Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from leadline.contracts.text import plural
 from leadline.errors import BrokerError, Refused
 from leadline.processors import topics
 from leadline.settings import Settings, client_configs, suggested
@@ -28,7 +29,7 @@ def admit(settings: Settings, *, create_topics: bool) -> None:
     count = _members(settings)
     if count:
         raise Refused(
-            f"the consumer group {settings.app_id} at {settings.bootstrap} has {count} member{'s'[: count > 1]}: the demo's "
+            f"the consumer group {settings.app_id} at {settings.bootstrap} has {plural(count, 'member')}: the demo's "
             "worker would take partitions from a monitor that runs there; stop it first, or leave --bootstrap out"
         )
     missing = [finding.topic for finding in found if finding.partitions is None]

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from leadline.contracts.text import plural
 from leadline.demo.fleet import AgentPlan, AgentResult
 from leadline.demo.kinds import KINDS, Kind, kind_named
 from leadline.demo.observer import Observed
@@ -163,11 +164,12 @@ class Report:
     def sentence(self) -> str:
         p50, p99 = percentile(self.latencies, 0.50), percentile(self.latencies, 0.99)
         speed = f"from an event to its command {p50:g} ms (p50), {p99:g} ms (p99)" if p50 is not None else "no command to time"
+        lost = f"{plural(self.dropped_events, 'event')} lost; " if self.dropped_events else ""
         return (
             f"{sum(row.found for row in self.rows)} of {sum(row.kind.planted for row in self.rows)} planted found, "
             f"{self.false_halts} healthy halted, {self.recovered} of {self.halted} halted recovered, "
             f"{self.acknowledged} of {self.commands} commands acknowledged; {speed}; "
-            f"{f'{self.dropped_events} events lost; ' if self.dropped_events else ''}{self.seconds:.0f} s"
+            f"{lost}{self.seconds:.0f} s"
         )
 
     def _by_kind(self) -> list[tuple[Kind, list[Row]]]:

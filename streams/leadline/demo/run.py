@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from leadline.broker import EmbeddedBroker
+from leadline.contracts.text import plural
 from leadline.demo.children import Child
 from leadline.demo.fleet import AgentPlan, AgentResult, FleetPlan
 from leadline.demo.guest import WAITS_S, admit
@@ -206,7 +207,9 @@ def _watch(
         if passed >= noted + 5:
             noted = passed
             seen = observer.observed
-            viewer.note(f"{passed} s: {seen.rounds} rounds, {len(seen.violations)} violations, {len(seen.commands)} commands")
+            told = f"{plural(seen.rounds, 'round')}, {plural(len(seen.violations), 'violation')}, "
+            told += plural(len(seen.commands), "command")
+            viewer.note(f"{passed} s: {told}")
         time.sleep(0.05)
     results: list[AgentResult] = []
     for child in fleets:

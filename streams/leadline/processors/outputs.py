@@ -12,7 +12,7 @@ from leadline.commands.fold import DeadLetter
 from leadline.contracts import topics
 from leadline.contracts.codec import encode
 from leadline.contracts.orders import Command, Tick, Violation
-from leadline.contracts.text import safe
+from leadline.contracts.text import plural, safe
 from leadline.contracts.times import format_ms
 from leadline.errors import BrokerError, LeadlineError
 from leadline.processors.logs import with_fields
@@ -162,9 +162,10 @@ class Delivery:
             todo = again
             if error is not None:
                 if asyncio.get_running_loop().time() >= deadline:
+                    unsent = f"{plural(len(todo), 'record')} for {_topics_of([records[i] for i in todo])}"
                     raise BrokerError(
-                        f"the broker did not confirm {len(todo)} records for {_topics_of([records[i] for i in todo])} within "
-                        f"{self._away_s:g} s ({type(error).__name__}: {safe(str(error), 200)}); nothing was committed past them. "
+                        f"the broker did not confirm {unsent} within {self._away_s:g} s "
+                        f"({type(error).__name__}: {safe(str(error), 200)}); nothing was committed past them. "
                         "Check the brokers and that these topics are there, then start the worker again."
                     ) from error
                 self._counts["delivery_retries"] += len(todo)

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
+from leadline.contracts.text import plural
 from leadline.contracts.topics import DEAD_LETTERS, EVENTS, SESSIONS, TOPICS, Topic
 from leadline.errors import BrokerError, TopicMismatch
 from leadline.processors.logs import with_fields
@@ -90,8 +91,8 @@ def _finding(
             topic.name,
             count,
             expected,
-            f"topic {topic.name} has {count} partitions but {EVENTS.name} has {expected}; they must be equal",
-            f"Delete {topic.name} and create it again with {expected} partitions ({make}); "
+            f"topic {topic.name} has {plural(count, 'partition')} but {EVENTS.name} has {expected}; they must be equal",
+            f"Delete {topic.name} and create it again with {plural(expected, 'partition')} ({make}); "
             f"partitions of {EVENTS.name} must never be added to.",
         )
     return _configured(topic, config, Finding(topic.name, count, expected, "", ""))
@@ -120,7 +121,7 @@ def _configured(topic: Topic, config: Mapping[str, str], finding: Finding) -> Fi
 
 
 def _creation(count: int | None, make: str) -> str:
-    wanted = "" if count is None else f" with {count} partitions, as {EVENTS.name} has"
+    wanted = "" if count is None else f" with {plural(count, 'partition')}, as {EVENTS.name} has"
     return f"Create it{wanted}: run {make}, or start the monitor with LEADLINE_CREATE_TOPICS=true."
 
 
@@ -174,7 +175,8 @@ def create(settings: Settings, timeout_s: float = CREATE_S) -> list[str]:
 
 def _not_created(error: KafkaError, name: str, partitions: int, replication: int) -> BrokerError | TopicMismatch:
     why = error.str().rstrip(". ")
-    said = f"topic {name} could not be created with {partitions} partitions and {replication} replicas: {why}"
+    size = f"{plural(partitions, 'partition')} and {plural(replication, 'replica')}"
+    said = f"topic {name} could not be created with {size}: {why}"
     if error.code() == KafkaError.INVALID_REPLICATION_FACTOR:
         advice = "Give no more replicas than there are brokers: --replication 1 for a single one (or LEADLINE_REPLICATION=1)."
     else:

@@ -2,7 +2,7 @@
 
 import { html, render, nothing } from "/static/vendor/lit-html/lit-html.js";
 import { Freshness, signIn } from "/static/store.js";
-import { duration } from "/static/text.js";
+import { duration, plural } from "/static/text.js";
 import { fleetPage } from "/static/fleet.js";
 import { sessionPage } from "/static/session.js";
 import { incidentsPage } from "/static/incidents.js";
@@ -75,7 +75,7 @@ function said(reading) {
   if (reading.as_of === null) return { tone: "warn", text: `reading the state: ${Math.round(reading.restored * 100)} %` };
   const age = freshness.age();
   if (reading.error) return { tone: "bad", text: `${reading.error}, data ${duration(age)} old` };
-  if (age > STALE_MS) return { tone: "warn", text: `data ${duration(age)} old${reading.behind ? `, ${reading.behind} records behind` : ""}` };
+  if (age > STALE_MS) return { tone: "warn", text: `data ${duration(age)} old${reading.behind ? `, ${plural(reading.behind, "record")} behind` : ""}` };
   return { tone: "good", text: `live, data ${duration(age)} old` };
 }
 

@@ -9,7 +9,7 @@ import { clock, duration, number, plural, ratio, sessionLink, shown } from "/sta
 
 // Always shown, in this order; others when there are any.
 const STATES = ["healthy", "eroding", "drift", "inverted", "pinned", "truncating", "unobserved", "halted", "recovering"];
-const SHOWN = { incidents: 12, commands: 12, sessions: 60 };
+const SHOWN = { rules: 5, incidents: 12, commands: 12, sessions: 60 };
 const FIRST_ROWS = 20;
 
 export function fleetPage(main, context) {
@@ -74,7 +74,7 @@ export function fleetPage(main, context) {
           </header>
           <div class="cells">
             <canvas tabindex="0" role="application" aria-roledescription="heat strip"
-              aria-label="${entries.length} sessions, a cell each, grouped by fleet. Arrow keys, Home and End move, Enter opens. The table below says the same."></canvas>
+              aria-label="${plural(entries.length, "session")}, a cell each, grouped by fleet. Arrow keys, Home and End move, Enter opens. The table below says the same."></canvas>
           </div>
           ${fleet.loaded && !entries.length ? html`<p class="none">${fleet.size ? "No session matches the filters." : "No session is known yet: start an agent that reports, or wait for the monitor."}</p>` : nothing}
         </section>
@@ -191,7 +191,7 @@ function incidentPanel(found, context) {
   for (const { one } of found) rules.set(one[OPEN.rule], (rules.get(one[OPEN.rule]) ?? 0) + 1);
   return html`<section class="panel" aria-label="Incidents now">
     <header><h2>Incidents now <span class="badge">${number(found.length)}</span></h2>
-      <p class="soft">${[...rules].sort((a, b) => b[1] - a[1]).slice(0, 5).map(([rule, count]) => `${rule} ${count}`).join(" · ")}</p></header>
+      <p class="soft">${[...rules].sort((a, b) => b[1] - a[1]).slice(0, SHOWN.rules).map(([rule, count]) => `${rule} ${count}`).join(" · ")}${rules.size > SHOWN.rules ? ` · and ${plural(rules.size - SHOWN.rules, "more rule")}` : ""}</p></header>
     ${found.length ? html`<div class="scroll"><table>
       <thead><tr><th scope="col">Rule</th><th scope="col">Session</th><th scope="col" class="num">Since</th><th scope="col" class="wide">Command</th></tr></thead>
       <tbody>${repeat(found.slice(0, SHOWN.incidents), ({ one }) => one[OPEN.id], ({ who, one, word }) => html`<tr>

@@ -7,6 +7,7 @@ no source span unseen. What the call says of its own success is not looked at.
 from __future__ import annotations
 
 from leadline.contracts.orders import Action, Parameters
+from leadline.contracts.text import plural
 from leadline.detection.calls import stands_for
 from leadline.detection.rules.base import CheckpointView, Decision, Evidence, Exit, Rule
 
@@ -55,9 +56,11 @@ def message(view: CheckpointView) -> str:
     parts = []
     if (unseen := _unseen_spans(view)) > 0:
         names = ", ".join((view.checkpoint.unseen_span_ids or [])[:8])
-        total = "" if view.checkpoint.source_spans is None else f" of {view.checkpoint.source_spans}"
+        total = view.checkpoint.source_spans
+        spans = plural(unseen, "source span was", "source spans were")
+        spans = spans if total is None else f"{unseen} of {plural(total, 'source span was', 'source spans were')}"
         which = f" ({names})" if names else ""
-        parts.append(f"{unseen}{total} source spans were never seen by the summarizer{which}")
+        parts.append(f"{spans} never seen by the summarizer{which}")
     if (unread := _unread_tokens(view)) > 0:
         parts.append(f"{unread} of {view.checkpoint.declared_input_tokens} input tokens were not consumed")
     if not parts:

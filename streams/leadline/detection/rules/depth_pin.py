@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from leadline.contracts.orders import Action, Parameters
 from leadline.contracts.session_state import Measurement
+from leadline.contracts.text import plural
 from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule
 from leadline.detection.signs import DEEP, PINNED
 
@@ -53,7 +54,7 @@ def improved(view: RoundView, opening: Measurement | None) -> bool:
 
 def message(view: RoundView) -> str:
     return (
-        f"hierarchy pinned at depth {view.now.summary_depth_max} for {view.pinned_rounds} rounds; "
+        f"hierarchy pinned at depth {view.now.summary_depth_max} for {plural(view.pinned_rounds, 'round')}; "
         f"cap depth at {view.policy.depth_cap} and accept the token cost"
     )
 

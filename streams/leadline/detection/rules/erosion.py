@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from leadline.contracts.events import Round
 from leadline.contracts.session_state import Measurement
+from leadline.contracts.text import plural
 from leadline.detection import signals
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, Window, always
@@ -117,7 +118,7 @@ def message(view: RoundView) -> str:
 
 def _told(left: Forecast) -> str:
     latest = "?" if left.latest is None else str(left.latest)
-    return f"about {left.rounds} rounds ({left.earliest} to {latest})"
+    return f"about {plural(left.rounds, 'round')} ({left.earliest} to {latest})"
 
 
 def threshold(view: RoundView) -> dict[str, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from leadline.contracts.orders import Parameters
 from leadline.contracts.session_state import Measurement
+from leadline.contracts.text import plural
 from leadline.detection import signals
 from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, always
 from leadline.detection.signs import DEEP, SCARCE
@@ -48,8 +49,9 @@ def improved(view: RoundView, opening: Measurement | None) -> bool:
 
 def message(view: RoundView) -> str:
     floor = signals.span_floor(view.baseline_spans, view.policy)
+    reachable = plural(view.now.distinct_source_spans, "source span is", "source spans are")
     return (
-        f"provenance floor breached: {view.now.distinct_source_spans} source spans are reachable, the floor is {floor} "
+        f"provenance floor breached: {reachable} reachable, the floor is {floor} "
         f"(session start {view.baseline_spans}); rehydrate the lowest-depth summary"
     )
 

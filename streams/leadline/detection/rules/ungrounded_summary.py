@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from leadline.contracts.events import Round, Summary
 from leadline.contracts.orders import Parameters, Target
+from leadline.contracts.text import plural
 from leadline.detection.policy import FleetPolicy
 from leadline.detection.rules.base import Decision, Evidence, Exit, RoundView, Rule, Window, always
 from leadline.detection.signals import MAX_TARGETS
@@ -56,8 +57,8 @@ def leave(view: RoundView, decision: Decision) -> Exit:
 
 def message(view: RoundView) -> str:
     count = _count(view) or 0
-    noun, verb = ("summary", "has") if count == 1 else ("summaries", "have")
-    return f"{count} retained {noun} {verb} no reachable source span; rehydrate or drop, nothing in the context can check them"
+    kept = plural(count, "retained summary has", "retained summaries have")
+    return f"{kept} no reachable source span; rehydrate or drop, nothing in the context can check them"
 
 
 def threshold(view: RoundView) -> dict[str, float]:

@@ -6,6 +6,7 @@ Rounds are missing, the session has been silent past its deadline without an end
 from __future__ import annotations
 
 from leadline.contracts.events import Round
+from leadline.contracts.text import plural
 from leadline.detection.rules.base import Decision, Evidence, Exit, PresenceView, Rule, always
 
 __all__ = ["RULE", "contradiction"]
@@ -49,7 +50,7 @@ def message(view: PresenceView) -> str:
     if view.silent_ms is not None:
         return f"unobserved: silent for {view.silent_ms / 1000:.0f} s without an end; its state is not known, and not healthy"
     if view.missed_rounds:
-        return f"unobserved: {view.missed_rounds} rounds are missing before round {view.round}"
+        return f"unobserved: {plural(view.missed_rounds, 'round is', 'rounds are')} missing before round {view.round}"
     return f"unobserved: what round {view.round} reports contradicts itself: {view.contradiction}"
 
 
