@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import re
 import time
 
 import pytest
+from rich.console import Console
 
+from leadline.cli.top import _screen
 from leadline.contracts.codec import encode
 from leadline.contracts.orders import Heartbeat
 from leadline.contracts.times import format_ms
 from leadline.contracts.topics import COMMANDS
-from leadline.dashboard.reader import Reader
+from leadline.dashboard.reader import Reader, Reading
 from leadline.dashboard.view import FleetView
 from leadline.errors import Refused
 from tests.cli.run import leadline
@@ -57,6 +60,27 @@ def test_shows_the_fleet_once_as_text_and_as_json(fresh_bootstrap: str) -> None:
 
     one = leadline("top", "--json", "--fleet", "f2", "--bootstrap", fresh_bootstrap)
     assert one.json["sessions"] == 1
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 160])
+def test_every_line_fits_and_columns_are_left_out_whole(width: int) -> None:
+    """The least telling go first; at 80 columns what is open and what was commanded is still there, for ids of any length."""
+    view = FleetView(changes=False)
+    feed = Feed(view)
+    inverting(feed)
+    feed.send(round_(1, session_id="research-2026-12-01-" + "x" * 200 + "-0042", fleet="research"))
+    written = io.StringIO()
+    out = Console(file=written, width=width)
+    out.print(_screen(view, Reading(time.time_ns() // 1_000_000, 0, 1.0), "", width, 40))
+    lines = written.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    heading = next(line for line in lines if " session " in line and "state" in line)
+    shown = heading.strip("│ ").split()
+    every = ["session", "fleet", "state", "ratio", "spans", "depth", "round", "open", "command"]
+    assert shown == [name for name in every if name in shown]
+    assert set(shown) >= {"session", "state", *(["open", "ratio", "spans", "command"] if width >= 80 else [])}
+    assert width < 160 or shown == every
+    assert any("-0042 " in line for line in lines), "the end of a long id tells it apart"
 
 
 def test_it_keeps_no_changes_that_nobody_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from leadline.cli.screen import SEVERITY_STYLE, console, ratio_style, safe, spark
+from leadline.cli.screen import SEVERITY_STYLE, console, ending, ratio_style, safe, spark
 from leadline.contracts.events import Ack, Round
 from leadline.contracts.orders import Command, Violation
 from leadline.contracts.text import plural
@@ -210,7 +210,7 @@ class LiveView:
             ratio = one.ratios[-1] if one.ratios else None
             spans = one.spans[-1] if one.spans else None
             cells = [
-                Text(_tail(ids[one.session_id], widths.name)),
+                Text(ending(ids[one.session_id], widths.name)),
                 safe(one.kind) if widths.kind else None,
                 Text(one.condition, _STYLES.get(one.condition, "yellow")),
                 Text(spark(one.ratios, 0, 1)[-widths.spark :], ratio_style(ratio)) if widths.spark else None,
@@ -258,8 +258,3 @@ def _widths(width: int, ids: list[str], kinds: list[str], conditions: list[str])
     if left - 2 * spark_width < min(name, _SHORTEST_ID):
         spark_width, left = 0, left + 2
     return _Widths(max(1, min(name, left - 2 * spark_width)), kind, condition, spark_width)
-
-
-def _tail(text: str, width: int) -> str:
-    """An id that is too long loses its beginning: what tells two of a fleet apart is usually at the end."""
-    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from leadline.contracts.text import safe as made_safe
 
-__all__ = ["SEVERITY_STYLE", "bar", "console", "emit_json", "is_terminal", "open_input", "ratio_style", "safe", "spark"]
+__all__ = ["SEVERITY_STYLE", "bar", "console", "emit_json", "ending", "is_terminal", "open_input", "ratio_style", "safe", "spark"]
 
 SEVERITY_STYLE: Final = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -42,6 +42,11 @@ def is_terminal() -> bool:
 def safe(text: str, limit: int = 200) -> Text:
     """Text that an agent wrote, to be shown: secrets masked, control characters visible, never markup, bounded."""
     return Text(made_safe(text, limit))
+
+
+def ending(text: str, width: int) -> str:
+    """An id that is too long loses its beginning: what tells two of a fleet apart is usually at the end."""
+    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
 
 
 def emit_json(value: Any) -> None:

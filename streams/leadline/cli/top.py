@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from itertools import compress
 from typing import Any, Final, Literal, NamedTuple
 
 import click
@@ -17,7 +16,8 @@ from rich.text import Text
 
 from leadline.cli import exits
 from leadline.cli.kafka import bootstrap_option, settings_for, waiting
-from leadline.cli.screen import bar, console, emit_json, is_terminal, ratio_style, safe
+from leadline.cli.screen import bar, console, emit_json, ending, is_terminal, ratio_style, safe
+from leadline.contracts.limits import MAX_ID
 from leadline.contracts.text import plural
 from leadline.dashboard.reader import REACH_S, Reader, Reading
 from leadline.dashboard.rows import IN_FLIGHT
@@ -27,8 +27,6 @@ from leadline.detection.condition import CONDITIONS
 __all__ = ["top"]
 
 _RESTORE_S: Final = 60.0
-_WIDE: Final = 110
-"""Columns from which on there is room for everything."""
 _STYLES: Final = {"halted": "bold red", "recovering": "cyan", "healthy": "green", "unknown": "dim", "ended": "dim"}
 _CALM: Final = ("healthy", "ended", "unknown")
 
@@ -118,56 +116,93 @@ def _counted(what: str, counts: dict[str, int]) -> Text:
 
 
 class _Column(NamedTuple):
+    """``least``, ``most``: cells that it has where it is shown at all."""
+
     heading: str
     least: int
-    """Cells that it keeps."""
-    wide: bool = False
-    """Left out where there is little room."""
+    most: int
     number: bool = False
 
 
-_COLUMNS: Final = (
-    _Column("session", 12),
-    _Column("fleet", 6, wide=True),
-    _Column("state", 10),
-    _Column("ratio", 5, number=True),
-    _Column("", 10, wide=True),
-    _Column("spans", 5, number=True),
-    _Column("depth", 5, wide=True, number=True),
-    _Column("round", 5, wide=True, number=True),
-    _Column("open", 10),
-    _Column("command", 18),
-)
+_LONGEST_STATE: Final = max(map(len, CONDITIONS))
+_COLUMNS: Final = {
+    "session": _Column("session", 12, 36),
+    "fleet": _Column("fleet", 6, 24),
+    "state": _Column("state", _LONGEST_STATE, _LONGEST_STATE),
+    "ratio": _Column("ratio", 5, 5, number=True),
+    "bar": _Column("", 10, 10),
+    "spans": _Column("spans", 5, 5, number=True),
+    "depth": _Column("depth", 5, 5, number=True),
+    "round": _Column("round", 5, 5, number=True),
+    "open": _Column("open", 16, 30),
+    "command": _Column("command", 18, 26),
+}
+"""From left to right."""
+_FIRST: Final = ("session", "state", "open", "command", "ratio", "spans")
+"""Shown as long as there is room, the first the longest. 80 columns have room for all of them."""
+_GROW: Final = ("command", "session", "open")
+"""Which of them then grow to what is in them, an id to a quarter of the room at most: it may be of any length."""
+_THEN: Final = ("fleet", "depth", "round", "bar")
+"""Shown where there is room left after that."""
+_GAP: Final = 2
+_FRAME: Final = 4
+
+
+def _widths(room: int, longest: dict[str, int]) -> dict[str, int]:
+    """Cells of each column that is shown, by what is in it."""
+    left = room + _GAP
+    widths: dict[str, int] = {}
+    for name in _FIRST:
+        if left < _COLUMNS[name].least + _GAP:
+            break
+        widths[name] = _COLUMNS[name].least
+        left -= widths[name] + _GAP
+    for name in _GROW:
+        if name in widths:
+            most = min(_COLUMNS[name].most, room // 4) if name == "session" else _COLUMNS[name].most
+            more = min(left, max(0, min(longest[name], most) - widths[name]))
+            widths[name] += more
+            left -= more
+    for name in _THEN:
+        if left >= _COLUMNS[name].least + _GAP and len(widths) >= len(_FIRST):
+            widths[name] = min(left - _GAP, max(_COLUMNS[name].least, min(longest[name], _COLUMNS[name].most)))
+            left -= widths[name] + _GAP
+    return widths
 
 
 def _sessions(sessions: list[Session], width: int) -> Table:
-    table = Table(box=None, pad_edge=False, expand=True)
-    kept = [not column.wide or width >= _WIDE for column in _COLUMNS]
-    for column in compress(_COLUMNS, kept):
+    rows = [_cells(one, _now()) for one in sessions]
+    longest = {name: max((row[name].cell_len for row in rows), default=0) for name in _COLUMNS}
+    widths = _widths(width - _FRAME, longest)
+    table = Table(box=None, pad_edge=False)
+    shown = [name for name in _COLUMNS if name in widths]
+    for name in shown:
+        column = _COLUMNS[name]
         side: Literal["left", "right"] = "right" if column.number else "left"
-        # An id may be of any length: it must not push out what is wrong with the session.
-        most = max(column.least, width // 4) if column.heading == "session" else None
-        table.add_column(column.heading, justify=side, no_wrap=True, overflow="ellipsis", min_width=column.least, max_width=most)
-    now = _now()
-    for one in sessions:
-        who, row = one.who, one.row
-        word = CONDITIONS[row.condition]
-        command = next((each for each in row.open if each.stage in IN_FLIGHT), None)
-        underway = "" if command is None else f"{command.kind} {command.stage} {max(0, now - command.issued_at) / 1000:.0f} s"
-        cells: tuple[Text | str, ...] = (
-            safe(who.session_id, 60),
-            safe(who.fleet, 24),
-            Text(word, _STYLES.get(word, "yellow")),
-            Text("?" if row.raw_ratio is None else f"{row.raw_ratio:.2f}", ratio_style(row.raw_ratio)),
-            Text(bar(row.raw_ratio, 10), ratio_style(row.raw_ratio)),
-            "" if row.spans is None else str(row.spans),
-            "" if row.depth is None else str(row.depth),
-            "" if row.round is None else str(row.round),
-            safe(", ".join(dict.fromkeys(each.rule for each in row.open)), 60),
-            underway,
-        )
-        table.add_row(*compress(cells, kept))
+        table.add_column(column.heading, justify=side, no_wrap=True, overflow="ellipsis", width=widths[name])
+    for row in rows:
+        row["session"] = Text(ending(row["session"].plain, widths.get("session", 1)))
+        table.add_row(*(row[name] for name in shown))
     return table
+
+
+def _cells(one: Session, now: int) -> dict[str, Text]:
+    who, row = one.who, one.row
+    word = CONDITIONS[row.condition]
+    command = next((each for each in row.open if each.stage in IN_FLIGHT), None)
+    underway = "" if command is None else f"{command.kind} {command.stage} {max(0, now - command.issued_at) / 1000:.0f} s"
+    return {
+        "session": safe(who.session_id, MAX_ID),
+        "fleet": safe(who.fleet, 24),
+        "state": Text(word, _STYLES.get(word, "yellow")),
+        "ratio": Text("?" if row.raw_ratio is None else f"{row.raw_ratio:.2f}", ratio_style(row.raw_ratio)),
+        "bar": Text(bar(row.raw_ratio, 10), ratio_style(row.raw_ratio)),
+        "spans": Text("" if row.spans is None else str(row.spans)),
+        "depth": Text("" if row.depth is None else str(row.depth)),
+        "round": Text("" if row.round is None else str(row.round)),
+        "open": safe(", ".join(dict.fromkeys(each.rule for each in row.open)), 60),
+        "command": Text(underway),
+    }
 
 
 def _foot(overview: dict[str, Any], reading: Reading) -> Text:
