@@ -101,7 +101,7 @@ FAULTS = {
         "empty lists after nine constraints, six times",
         (
             "detection/test_facts.py::test_empty_lists_are_loss_of_all_nine",
-            "commands/test_incidents.py::test_six_empty_lists_are_one_alarm",
+            "commands/test_levels.py::test_six_empty_lists_are_one_alarm",
             "scenarios/test_rules_in_time.py::test_six_empty_summaries_are_one_alarm",
             "agent/adapters/conformance/test_conformance.py::test_an_empty_summary_is_told",
             "agent/adapters/conformance/test_conformance.py::test_what_is_no_summary_leads_to_nothing_until_its_spans_are_back",
@@ -198,14 +198,14 @@ FAULTS = {
     "A69": Fault(
         "acknowledged, yet nothing was restored",
         (
-            "commands/test_incidents.py::test_an_acknowledgement_proves_receipt_never_effect",
+            "commands/test_answers.py::test_an_acknowledgement_proves_receipt_never_effect",
             "scenarios/test_closed_loop.py::test_an_agent_that_says_yes_and_does_nothing_is_stopped",
         ),
     ),
     "A72": Fault(
         "the halt comes in the middle of a compaction, the answer late or never",
         (
-            "commands/test_incidents.py::test_a_command_stays_pending_until_it_is_acknowledged_or_expires_and_is_not_sent_for_ever",
+            "commands/test_answers.py::test_a_command_stays_pending_until_it_is_acknowledged_or_expires_and_is_not_sent_for_ever",
             "scenarios/test_closed_loop.py::test_an_agent_that_never_answers_is_stopped_after_three_minutes",
         ),
     ),
@@ -269,7 +269,7 @@ FAULTS = {
     "B32": Fault(
         "a deadline that passes while the monitor is away",
         (
-            "commands/test_incidents.py::test_a_monitor_that_was_away_finds_the_deadline_passed",
+            "commands/test_answers.py::test_a_monitor_that_was_away_finds_the_deadline_passed",
             "detection/test_presence.py::test_a_deadline_that_passed_while_the_monitor_was_away_is_told_on_its_return",
         ),
     ),
@@ -391,7 +391,7 @@ FAULTS = {
     "B65": Fault(
         "silence after an alarm",
         (
-            "commands/test_incidents.py::test_silence_never_resolves",
+            "commands/test_answers.py::test_silence_never_resolves",
             "scenarios/test_rules_in_time.py::test_silence_is_told_and_the_open_alarm_stays",
         ),
     ),

@@ -16,7 +16,7 @@ from leadline.contracts.session_state import encode_state
 from leadline.contracts.times import parse_ms
 from leadline.detection.policy import DEFAULT_POLICY
 from leadline.detection.rules import RULE_NAMES, UNHEEDED
-from tests.commands.test_incidents import inverted, only, sink
+from tests.commands.support import inverted, only, sink
 from tests.support.core import START, Monitor, ack, checkpoint, declared, policy, round_, start
 
 WHOLE: dict[str, Any] = {"declared_input_tokens": 8_000, "consumed_input_tokens": 8_000, "source_spans": None, "seen_spans": None}

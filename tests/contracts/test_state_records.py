@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from leadline.contracts.events import Fact, Summary
 from leadline.contracts.session_state import decode_state, encode_state
 from leadline.errors import Malformed
-from tests.commands.test_incidents import only, sink
+from tests.commands.support import only, sink
 from tests.support.core import Monitor, checkpoint, start
 
 
