@@ -290,7 +290,7 @@ FAULTS = {
         "the broker is away for a minute",
         (
             "processors/test_kafka.py::test_a_broker_that_is_killed_and_comes_back",
-            "agent/test_spool.py::test_with_the_broker_away_events_go_to_disk_and_later_out_in_order",
+            "agent/test_spooling.py::test_with_the_broker_away_events_go_to_disk_and_later_out_in_order",
             "agent/test_soak.py::test_no_event_is_lost_and_none_is_out_of_order",
         ),
     ),
@@ -299,9 +299,9 @@ FAULTS = {
         (
             "agent/test_emitter.py::test_200000_emits_without_a_broker_neither_block_nor_raise",
             "agent/test_emitter.py::test_emitting_to_a_closed_port_is_quiet_and_closing_is_bounded",
-            "agent/test_spool.py::test_with_the_broker_away_events_go_to_disk_and_later_out_in_order",
-            "agent/test_emitter.py::test_what_matters_least_gives_way_first_the_oldest_of_it_before_the_newer",
-            "agent/test_spool.py::test_past_the_bound_alarms_and_the_newest_arrive_and_what_gave_way_is_told",
+            "agent/test_spooling.py::test_with_the_broker_away_events_go_to_disk_and_later_out_in_order",
+            "agent/test_outbox.py::test_what_matters_least_gives_way_first_the_oldest_of_it_before_the_newer",
+            "agent/test_spooling.py::test_past_the_bound_alarms_and_the_newest_arrive_and_what_gave_way_is_told",
         ),
     ),
     "B44": Fault(
@@ -309,7 +309,7 @@ FAULTS = {
         (
             "agent/test_process.py::test_a_forked_child_delivers_with_a_client_of_its_own",
             "agent/test_process.py::test_a_forked_child_without_a_broker_ends_too",
-            "agent/test_spool.py::test_a_fork_in_the_middle_of_trouble_leaves_each_process_its_own_spool",
+            "agent/test_spooling.py::test_a_fork_in_the_middle_of_trouble_leaves_each_process_its_own_spool",
         ),
     ),
     "B46": Fault(

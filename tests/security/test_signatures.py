@@ -1,47 +1,30 @@
-"""Signed commands and events: what is signed, what is refused, under which name, and how keys change."""
+"""Signed commands and events: what is signed, what the monitor refuses, and under which name."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import stat
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from leadline.agent import CommandListener, MemoryTransport, State
-from leadline.agent.signed import SignedTransport, signed
 from leadline.commands.fold import Admit, Folded, Incoming, fold
 from leadline.contracts.codec import encode
 from leadline.contracts.events import Round
 from leadline.contracts.manual import Manual
-from leadline.contracts.orders import Command
 from leadline.contracts.session_state import Counts
-from leadline.contracts.signatures import HEADER, Signature, key_id, read_signature, signed_bytes
+from leadline.contracts.signatures import HEADER, Signature, key_id, read_signature
 from leadline.contracts.times import format_ms
-from leadline.errors import SettingsError
 from leadline.processors.signed import admitting
-from leadline.security import Security
-from leadline.security.keys import FleetKeys, KeyRing, SigningKey, new_key_file
-from tests.agent.support import START, Clock, Sink, command, eventually, session
-from tests.cli.run import leadline
+from leadline.security.keys import FleetKeys, SigningKey
+from tests.agent.support import command
+from tests.security.signing import key, ring
 from tests.support.core import START as NOW
 from tests.support.core import Monitor, ack, end, round_, start, tick
 
 COMMANDS, EVENTS = "leadline.commands", "leadline.events"
-
-
-def key(folder: Path, name: str) -> SigningKey:
-    return new_key_file(str(folder / f"{name}.pem"))
-
-
-def ring(*keys: SigningKey) -> KeyRing:
-    return KeyRing.of([one.public_pem().splitlines()[1] for one in keys], "KEYS", "keys")
 
 
 # -- what is signed
@@ -90,128 +73,6 @@ def test_one_bit_another_topic_or_another_key_is_found_out(tmp_path: Path) -> No
     assert made is not None
     claimed = Signature(other.key_id, made.signature)
     assert ring(mine, other).fault(COMMANDS, value, claimed) == "bad-signature"
-
-
-# -- the agent
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-class Agent:
-    """A session that takes only what ``trusted`` signed, on a log in memory."""
-
-    def __init__(self, clock: Clock, trusted: KeyRing) -> None:
-        self.log = MemoryTransport(partitions=1, now=clock)
-        self.transport = SignedTransport(self.log, trusted=trusted, now=clock)
-        self.listener = CommandListener(self.transport, now=clock, lifetime_ms=60_000)
-        self.sink = Sink()
-        self.session = session(self.sink, clock, listener=self.listener)
-        self.session.start()
-        self.listener.learn("s-1", 0)
-        self.read = 0
-
-    def hear(self, one: Command, *headers: tuple[str, bytes]) -> None:
-        """Put a command on the log, and wait until it was refused or taken."""
-        self.log.send(COMMANDS, b"s-1", encode(one), list(headers), partition=0)
-        self.read += 1
-        passed = ("unsigned", "foreign-key", "bad-signature", "replayed")
-        eventually(
-            lambda: self.listener.heard().routed + sum(self.transport.refused[why] for why in passed) == self.read, "a command"
-        )
-
-
-@pytest.fixture
-def monitor_key(tmp_path: Path) -> SigningKey:
-    return key(tmp_path, "monitor")
-
-
-@pytest.fixture
-def agent(clock: Clock, monitor_key: SigningKey, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
-    monkeypatch.setattr("leadline.agent.listener._POLL_SECONDS", 0.02)
-    made = Agent(clock, ring(monitor_key))
-    yield made
-    made.listener.close()
-
-
-def sealed(by: SigningKey, one: Command) -> tuple[str, bytes]:
-    return (HEADER, by.sign(COMMANDS, encode(one)))
-
-
-def test_a_signed_command_is_obeyed(agent: Agent, monitor_key: SigningKey) -> None:
-    agent.hear(command(1), sealed(monitor_key, command(1)))
-    assert agent.session.state is State.HALTED
-    assert agent.transport.refused == {}
-
-
-def test_forged_commands_are_refused_by_name_and_change_nothing(agent: Agent, monitor_key: SigningKey, tmp_path: Path) -> None:
-    """Unsigned; signed by a stranger; with another command's signature. The session runs on, and acknowledges none."""
-    stranger = key(tmp_path, "stranger")
-    agent.hear(command(1))
-    agent.hear(command(2), sealed(stranger, command(2)))
-    agent.hear(command(3), sealed(monitor_key, command(4)))
-    assert agent.transport.refused == {"unsigned": 1, "foreign-key": 1, "bad-signature": 1}
-    assert agent.session.state is State.RUNNING
-    assert agent.sink.acks == []
-
-
-def test_a_replayed_command_is_refused_and_one_read_again_is_not(agent: Agent, monitor_key: SigningKey) -> None:
-    """A copied resume would release a session that was halted again."""
-    halt, resume, again = command(1), command(2, "resume"), command(3)
-    for one in (halt, resume, again):
-        agent.hear(one, sealed(monitor_key, one))
-    assert agent.session.state is State.HALTED
-    agent.hear(resume, sealed(monitor_key, resume))
-    assert agent.session.state is State.HALTED
-    assert agent.transport.refused == {"replayed": 1}
-    reader = agent.transport.consumer(COMMANDS)
-    reader.assign({0: 0})
-    assert [record.offset for record in reader.poll(1)] == [0, 1, 2]
-    reader.assign({0: 0})
-    assert [record.offset for record in reader.poll(1)] == [0, 1, 2]
-
-
-def test_a_stale_command_is_counted_answered_and_not_obeyed(agent: Agent, monitor_key: SigningKey, clock: Clock) -> None:
-    old = command(1, expires_at=START + 60_000)
-    clock.now = START + 60_000
-    agent.hear(old, sealed(monitor_key, old))
-    assert agent.transport.refused == {"stale": 1}
-    assert agent.session.state is State.RUNNING
-    assert agent.sink.acks == [("cmd-1", "expired")]
-
-
-def test_keys_change_by_trusting_both_for_a_while(clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Old and new in one file, one after the other; then the new alone."""
-    old, new = key(tmp_path, "old"), key(tmp_path, "new")
-    trusted = tmp_path / "trusted.pem"
-    trusted.write_text(f"# the old one\n{old.public_pem()}\n{new.public_pem()}")
-    both = KeyRing.read(str(trusted), "LEADLINE_COMMAND_KEYS_FILE")
-    assert both.ids == sorted([old.key_id, new.key_id])
-    monkeypatch.setattr("leadline.agent.listener._POLL_SECONDS", 0.02)
-    agent = Agent(clock, both)
-    agent.hear(command(1), sealed(old, command(1)))
-    agent.hear(command(2, "resume"), sealed(new, command(2, "resume")))
-    assert (agent.session.state, agent.transport.refused) == (State.RUNNING, {})
-    agent.listener.close()
-    trusted.write_text(new.public_pem())
-    one = command(3)
-    alone = KeyRing.read(str(trusted), "X")
-    assert alone.fault(COMMANDS, encode(one), read_signature([sealed(old, one)])) == "foreign-key"
-
-
-def test_events_are_signed_on_their_way_out(clock: Clock, tmp_path: Path) -> None:
-    mine = key(tmp_path, "fleet")
-    log = MemoryTransport(partitions=1, now=clock)
-    transport = signed(log, Security(event_key_file=str(tmp_path / "fleet.pem")))
-    producer = transport.producer()
-    producer.produce(EVENTS, b"s", b"{}", [("schema", b"x")], lambda delivery: None)
-    producer.flush(1)
-    (record,) = log.records(EVENTS)
-    assert record.headers[0] == ("schema", b"x")
-    assert ring(mine).fault(EVENTS, b"{}", read_signature(record.headers)) == ""
-    assert signed(log, Security()) is log
 
 
 # -- the monitor
@@ -434,78 +295,3 @@ def test_an_acknowledgement_for_a_session_that_is_not_known_is_no_dead_letter(
     monitor, _, _ = fleet
     assert monitor.say(ack(command(1, session_id="s9"))) == ""
     assert monitor.ignored == {"unknown-session": 1}
-
-
-# -- files
-
-
-def test_a_new_key_is_its_owners_alone_and_openssl_reads_it(tmp_path: Path) -> None:
-    file = tmp_path / "key.pem"
-    made = leadline("keys", "new", str(file), "--json")
-    assert made.code == 0
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    done = subprocess.run(["openssl", "pkey", "-in", str(file), "-pubout"], capture_output=True, text=True, check=True)
-    [one] = made.json["keys"]
-    assert one["public"] == done.stdout.splitlines()[1]
-    shown = leadline("keys", "public", str(file))
-    assert shown.out == f"# {one['key_id']}\n{done.stdout}"
-    (tmp_path / "public.pem").write_text(shown.out * 2)
-    again = leadline("keys", "public", str(tmp_path / "public.pem"), "--json")
-    assert again.json["keys"] == [one]
-    twice = leadline("keys", "new", str(file))
-    assert (twice.code, "never written over" in twice.err) == (2, True)
-
-
-def other_kind() -> bytes:
-    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-
-
-@pytest.mark.parametrize(
-    ("content", "said"), [(None, "cannot be read"), (b"x", "no private key"), (other_kind(), "another kind than Ed25519")]
-)
-def test_private_keys_that_cannot_be_used(tmp_path: Path, content: bytes | None, said: str) -> None:
-    file = tmp_path / "key.pem"
-    if content is not None:
-        file.write_bytes(content)
-    with pytest.raises(SettingsError, match=f"LEADLINE_SIGNING_KEY_FILE is .*{said}"):
-        SigningKey.read(str(file), "LEADLINE_SIGNING_KEY_FILE")
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("[fleets", "no TOML"),
-        ("a=" + "[" * 5_000 + "]" * 5_000, "nested too deep"),
-        ("[fleet]", "'fleet' is not known"),
-        ('others = "maybe"', "not as it should be"),
-        ('[fleets]\nf = "x"', "fleet 'f' is to have a list"),
-        ("[fleets]\nf = []", "fleet 'f' is to have a list"),
-        ('manual = "x"', "manual is to have a list"),
-        ('[fleets]\nf = ["AAAA"]', "public key that cannot be read"),
-    ],
-)
-def test_files_of_fleets_that_cannot_be_used(tmp_path: Path, text: str, said: str) -> None:
-    file = tmp_path / "fleets.toml"
-    file.write_text(text)
-    with pytest.raises(SettingsError, match=f"LEADLINE_FLEET_KEYS_FILE is .*{said}"):
-        FleetKeys.read(str(file), "LEADLINE_FLEET_KEYS_FILE")
-
-
-def test_fleets_whose_names_begin_alike_are_told_apart(tmp_path: Path) -> None:
-    first, second, file = key(tmp_path, "first"), key(tmp_path, "second"), tmp_path / "fleets.toml"
-    names = {f"{'x' * 80}{number}": one for number, one in enumerate((first, second))}
-    lines = (f'{name} = ["{one.public_pem().splitlines()[1]}"]' for name, one in names.items())
-    file.write_text("\n".join(["[fleets]", *lines]))
-    keys = FleetKeys.read(str(file), "LEADLINE_FLEET_KEYS_FILE")
-    headers = [(HEADER, first.sign(EVENTS, b"{}"))]
-    assert [keys.fault(EVENTS, b"{}", headers, name, "") for name in names] == ["", "foreign-key"]
-
-
-def test_a_private_key_shows_nothing_of_itself(tmp_path: Path) -> None:
-    one = key(tmp_path, "one")
-    secret = (tmp_path / "one.pem").read_text().splitlines()[1]
-    assert repr(one) == f"SigningKey({one.key_id})"
-    assert secret not in repr(vars(one))
-    assert signed_bytes(EVENTS, b"v") == b"leadline-signature/1\x00leadline.events\x00v"
